@@ -21,6 +21,7 @@ from verticopula.cli.init_command import init
 from verticopula.cli.ledger_commands import ledger_app
 from verticopula.cli.network_commands import register as register_network_commands
 from verticopula.cli.report_command import report
+from verticopula.cli.request_commands import register_request_commands
 from verticopula.cli.run_command import run
 from verticopula.errors import (
     AlignedWarning,
@@ -44,6 +45,7 @@ app = typer.Typer(
 for command in (demo, init, check, run, report, glm, forecast, audit):
     app.command()(command)
 register_network_commands(app)
+register_request_commands(app)
 app.add_typer(ledger_app, name="ledger")
 
 

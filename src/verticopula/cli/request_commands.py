@@ -1,0 +1,248 @@
+"""Commands of a party's stewards: requests, approve, deny, withdraw, expire, steward."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verticopula.errors import SettingsError
+from verticopula.formatting import readable
+
+if TYPE_CHECKING:
+    from verticopula.storage.request_store import RequestStore
+    from verticopula.storage.steward_keys import Steward
+    from verticopula.storage.steward_requests import StewardRequest, Verdict
+
+PASSPHRASE = "VERTICOPULA_STEWARD_PASSPHRASE"
+
+_PartyKit = Annotated[Path, typer.Argument(help="The party's kit, such as kits/bank.", show_default=False)]
+_AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+_Id = Annotated[str, typer.Argument(metavar="ID", help="The request, or the beginning of its name.")]
+_Name = Annotated[
+    str | None,
+    typer.Option("--steward", help="Who decides, as the policy names them; default: your account's name."),
+]
+_Key = Annotated[
+    Path | None,
+    typer.Option(
+        "--key",
+        help="Your key, if the policy names stewards; default: where `verticopula steward` put it. Its passphrase is "
+        f"asked for, or read from the environment variable {PASSPHRASE}.",
+        show_default=False,
+    ),
+]
+
+
+def register_request_commands(app: typer.Typer) -> None:
+    """Add this file's commands."""
+    for command in (requests, approve, deny, withdraw, expire, steward):
+        app.command(rich_help_panel="For a party's stewards")(command)
+
+
+def requests(
+    kit: _PartyKit,
+    request: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Show this request; without it, list what waits.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="List also what is decided or over.")] = False,
+    as_json: _AsJson = False,
+) -> None:
+    """List what a party's stewards are asked; with ID show who asks and why, what leaves, to whom, and its price.
+
+    Then [bold]approve[/] it, or [bold]deny[/] it. A running [bold]join[/] sees that within seconds. It need not run
+    while you decide, and loses nothing when it is stopped.
+    """
+    from verticopula.storage.request_sentences import format_time
+    from verticopula.storage.request_store import to_dict
+
+    store = _store(kit)
+    if request is not None:
+        _show(store, store.get(request), as_json)
+        return
+    found = store.all() if everything else store.all("pending")
+    if as_json:
+        print(json.dumps([to_dict(one) for one in found], indent=1))
+        return
+    if not found:
+        waits = "No request was ever asked" if everything else "No request waits for a decision"
+        print(f"{waits}.{'' if everything else ' With --all: what was decided before.'}")
+        return
+    table = Table("id", "study", "asks", "for", "since", "state")
+    for one in found:
+        content = one.content
+        asks = content.lead or content.requester or "not said"
+        what = "beginning the study" if content.stage == "opening" else "releases"
+        state = f"{one.state}, {len(one.yeses)} of {content.approvals}"
+        cells = (one.id, content.study, asks, what, format_time(one.asked), state)
+        table.add_row(*(Text(readable(cell)) for cell in cells))
+    console = Console()
+    console.print(table)
+    console.print(f"One of them: verticopula requests {kit} ID", highlight=False, soft_wrap=True)
+
+
+def _show(store: RequestStore, request: StewardRequest, as_json: bool = False) -> None:
+    from verticopula.storage.request_sentences import format_time, request_sections
+    from verticopula.storage.request_store import standing_of, to_dict
+
+    events = store.events(request.id)
+    if as_json:
+        history = [{"time": e.time, "actor": e.actor, "what": e.what, "detail": e.detail} for e in events]
+        print(json.dumps({**to_dict(request), "history": history}, indent=1))
+        return
+    console = Console()
+
+    def say(line: str, style: str = "") -> None:
+        console.print(Text(readable(line), style=style), soft_wrap=True)
+
+    say(f"Request {request.id}, study {request.content.study}", "bold")
+    for title, lines in request_sections(request):
+        say(title, "bold")
+        for line in lines:
+            say(f"  {line}")
+    content = request.content
+    if standing_of(request, content.stewards, content.approvals, time.time()) != request.state:
+        say("! Its signatures do not fit the policy's stewards: the file was changed by hand. It counts as pending.")
+    say("History", "bold")
+    for event in events:
+        said = "" if event.what == "asked" or not event.detail else f": {event.detail}"
+        say(f"  {format_time(event.time)}  {event.actor}: {event.what}{said}")
+    if request.state == "pending":
+        say(f"Decide: verticopula approve {store.path.parent} {request.id}")
+        say(f"        verticopula deny {store.path.parent} {request.id} --reason '...'")
+
+
+def approve(
+    kit: _PartyKit,
+    request: _Id,
+    by: _Name = None,
+    key: _Key = None,
+    reason: Annotated[str, typer.Option(help="A comment for the record.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not show it and ask once more.")] = False,
+) -> None:
+    """Say yes to a request: to exactly what [bold]requests[/] shows, for as many days as the policy says.
+
+    Where the policy asks for several approvals, each is by another steward, with a key of their own. Nobody approves
+    what they asked for. If the table or the policy changes before the yes is used, you are asked again.
+    """
+    store = _store(kit)
+    if not yes:
+        _show(store, store.get(request))
+        typer.confirm("Do you consent?", abort=True)
+    _decide(store, request, "yes", reason, by, key)
+
+
+def deny(
+    kit: _PartyKit,
+    request: _Id,
+    reason: Annotated[str, typer.Option(help="Why; the study lead is told.", show_default=False)],
+    by: _Name = None,
+    key: _Key = None,
+) -> None:
+    """Say no to a request. One no is enough. The same question is refused for as many days as a yes would live."""
+    _decide(_store(kit), request, "no", reason, by, key)
+
+
+def withdraw(
+    kit: _PartyKit,
+    request: _Id,
+    reason: Annotated[str, typer.Option(help="Why; for the record.")] = "",
+    by: _Name = None,
+    key: _Key = None,
+) -> None:
+    """Take back a yes. The party releases nothing more in that study; what has left by then cannot come back."""
+    _decide(_store(kit), request, "withdrawn", reason, by, key)
+
+
+def expire(
+    kit: _PartyKit,
+    request: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The request; default: all whose time is over.")
+    ] = None,
+) -> None:
+    """End requests without a decision: one of them now, or all that nobody answered in time."""
+    ended = _store(kit).expire(request, getpass.getuser())
+    for one in ended:
+        print(f"{one.id} is expired")
+    if not ended:
+        print("No request is older than its time.")
+
+
+def steward(
+    kit: _PartyKit,
+    name: Annotated[str, typer.Argument(help="The steward, such as anna.", show_default=False)],
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", help="Where the private key goes; default: in your own account's configuration."),
+    ] = None,
+    unprotected: Annotated[
+        bool, typer.Option("--no-passphrase", help="Keep the key without a passphrase, for programs.")
+    ] = False,
+) -> None:
+    """Make a steward's own key, and print the line that registers it in the party's policy.
+
+    With keys in the policy, a yes or a no counts only with a steward's signature. Every steward runs this on their own
+    account, and sends the printed line to whoever keeps the policy file.
+    """
+    from verticopula.storage.steward_keys import Steward
+
+    if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii() or len(name) > 40:
+        raise SettingsError("a steward's name has letters, digits, - and _, at most 40 of them")
+    _store(kit)
+    path = key or _key_path(kit, name)
+    secret = None
+    if not unprotected:
+        given = os.environ.get(PASSPHRASE)
+        secret = given or typer.prompt("Passphrase for the new key", hide_input=True, confirmation_prompt=True)
+    made = Steward.create(name, path, None if secret is None else str(secret).encode())
+    print(f"Private key: {path}")
+    print("For the party's policy:")
+    print(f'  [stewards]\n  {name} = "{made.public_key}"')
+
+
+def _store(kit: Path) -> RequestStore:
+    from verticopula.storage.request_store import RequestStore
+
+    if not (kit / "kit.toml").is_file():
+        raise SettingsError(f"{kit} holds no start-up kit: `verticopula provision` makes them")
+    return RequestStore.of_kit(kit)
+
+
+def _decide(store: RequestStore, request: str, verdict: Verdict, reason: str, by: str | None, key: Path | None) -> None:
+    found = store.get(request)
+    who = _signer(store, found, by, key)
+    after = store.decide(found.id, who.decide(found, verdict, reason))
+    more = f"; {after.missing} more needed" if after.state == "pending" else ""
+    print(f"{after.id} is {after.state}{more}")
+
+
+def _signer(store: RequestStore, request: StewardRequest, name: str | None, key: Path | None) -> Steward:
+    from verticopula.storage.steward_keys import Steward
+
+    who = name or getpass.getuser()
+    if not request.content.stewards:
+        return Steward(who)
+    path = key or _key_path(store.path.parent, who)
+    if who not in request.content.stewards:
+        return Steward(who)  # the store says who may decide
+    secret = os.environ.get(PASSPHRASE)
+    if secret is None and path.is_file() and b"ENCRYPTED" in path.read_bytes():
+        secret = str(typer.prompt(f"Passphrase of {who}", hide_input=True))
+    return Steward.load(who, path, secret.encode() if secret else None)
+
+
+def _key_path(kit: Path, name: str) -> Path:
+    """In the steward's own account, not in the kit: `join` must not be able to sign for anybody."""
+    import tomllib
+
+    party = str(tomllib.loads((kit / "kit.toml").read_text(encoding="utf-8")).get("name", "party"))
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return home / "verticopula" / "stewards" / f"{party}-{name}.pem"
