@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -84,14 +84,27 @@ class SimulationSetting:
     known_shares: Mapping[ColumnKey, Floats]
     seed: int
 
-    def truth(self, number: int) -> Assumptions:
-        """An assumed truth, drawn from the seed and its number."""
-        rng = np.random.default_rng([self.seed, number])
-        return Assumptions.draw(self.federation, self.typical_correlation, rng, self.presence, self.known_shares)
+    def cohorts(
+        self, truths: int, each: int, n_simulated: int, *, graded: bool
+    ) -> Iterator[tuple[int, int, Cohort, np.random.Generator]]:
+        """(which truth, which repetition, its subjects, the stream that they were drawn from) of all simulations.
 
-    def cohort(self, truth: Assumptions, n_simulated: int, rng: np.random.Generator, *, graded: bool = True) -> Cohort:
-        """Subjects drawn from an assumed truth."""
-        return draw_cohort(self.federation, truth, self.n_subjects, n_simulated, self.presence, rng, graded=graded)
+        Parameters
+        ----------
+        truths : how many there are; each is drawn from the seed and its number
+        each : simulations of every truth
+        n_simulated : subjects in each of them
+        graded : whether a method will rank them
+        """
+        for number in range(truths):
+            own = np.random.default_rng([self.seed, number])
+            truth = Assumptions.draw(self.federation, self.typical_correlation, own, self.presence, self.known_shares)
+            for again in range(each):
+                rng = np.random.default_rng([self.seed, number, again])
+                cohort = draw_cohort(
+                    self.federation, truth, self.n_subjects, n_simulated, self.presence, rng, graded=graded
+                )
+                yield number, again, cohort, rng
 
 
 def sizes(errors: Sequence[Sequence[Floats]], reduction: float) -> Floats:

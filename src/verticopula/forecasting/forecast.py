@@ -162,22 +162,19 @@ def _simulate_ranking(
     methods: Sequence[str],
 ) -> tuple[list[Expected], dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]]]:
     """The rows of methods that rank, and what their columns may spend by unit and number of rounds."""
-    federation, n_subjects, seed = setting.federation, setting.n_subjects, setting.seed
+    federation, n_subjects = setting.federation, setting.n_subjects
     truths, simulated = _plan_simulations(federation, n_subjects)
     found: dict[tuple[str, str], list[list[SimulatedErrors]]] = {}
     budgets: dict[tuple[str, int], Mapping[ColumnKey, ColumnBudget]] = {}
-    for number in range(truths):
-        truth = setting.truth(number)
-        for again in range(FORECAST_SIZE.each):
-            cohort = setting.cohort(truth, simulated, np.random.default_rng([seed, number, again]))
-            for unit in units:
-                for rounds, group in _by_rounds(methods):
-                    if (unit, rounds) not in budgets:
-                        budgets[unit, rounds] = plan_quickly(federation, requests[unit, rounds], cohort)
-                    noise = np.random.default_rng([seed, number, again, rounds])
-                    for method, errors in _simulate_methods(cohort, budgets[unit, rounds], group, noise).items():
-                        by_truth = found.setdefault((method, unit), [[] for _ in range(truths)])
-                        by_truth[number].append(errors)
+    for number, again, cohort, _ in setting.cohorts(truths, FORECAST_SIZE.each, simulated, graded=True):
+        for unit in units:
+            for rounds, group in _by_rounds(methods):
+                if (unit, rounds) not in budgets:
+                    budgets[unit, rounds] = plan_quickly(federation, requests[unit, rounds], cohort)
+                noise = np.random.default_rng([setting.seed, number, again, rounds])
+                for method, errors in _simulate_methods(cohort, budgets[unit, rounds], group, noise).items():
+                    by_truth = found.setdefault((method, unit), [[] for _ in range(truths)])
+                    by_truth[number].append(errors)
     reduction = math.sqrt(simulated / n_subjects)
     rows = [
         _summarise(method, unit, found[method, unit], budgets[unit, _rounds_of(method)], reduction)

@@ -41,7 +41,7 @@ def expect_strict(
     setting: SimulationSetting, method: str, unit: str, budget: StudyBudget
 ) -> tuple[Expected, float, float]:
     """(the row, a typical pair's standard error before other pairs help, mu of the sums)."""
-    federation, n_subjects, seed = setting.federation, setting.n_subjects, setting.seed
+    federation, n_subjects = setting.federation, setting.n_subjects
     width = len(Layout.of({key: federation.column(key) for key in federation.keys}).labels)
     simulated = min(n_subjects, STRICT_FORECAST_SIZE.subjects)
     each = 1 if simulated == n_subjects else 2  # a bias is what two simulations of a truth have in common
@@ -49,14 +49,9 @@ def expect_strict(
         STRICT_FORECAST_SIZE.latents / (each * width), STRICT_FORECAST_SIZE.values / (each * simulated * width)
     )
     truths = int(np.clip(math.ceil(affordable), *STRICT_FORECAST_SIZE.truths))
-    found: list[list[StrictErrors]] = []
-    for number in range(truths):
-        truth, of_truth = setting.truth(number), []
-        for again in range(each):
-            rng = np.random.default_rng([seed, number, again])
-            cohort = setting.cohort(truth, simulated, rng, graded=False)
-            of_truth.append(simulate_strict(federation, budget, cohort, rng))
-        found.append(of_truth)
+    found: list[list[StrictErrors]] = [[] for _ in range(truths)]
+    for number, _, cohort, rng in setting.cohorts(truths, each, simulated, graded=False):
+        found[number].append(simulate_strict(federation, budget, cohort, rng))
     after = sizes([[e.after for e in of_truth] for of_truth in found], math.sqrt(simulated / n_subjects))
     every = [e for of_truth in found for e in of_truth]
     raw, within = np.concatenate([e.raw for e in every]), np.concatenate([e.within for e in every])

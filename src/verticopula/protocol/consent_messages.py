@@ -79,6 +79,8 @@ class StudyProposal:
 
     Notes
     -----
+    It repeats the budget's terms (`privacy.budget.BUDGET_TERMS`) and does not hold `StudySettings`: those are what a
+    lead asks for, with defaults that depend on the version. A steward signs resolved numbers.
     Fields in `LATER` came after the first release. Where they hold their default they are neither sent nor hashed, so
     consents that older versions signed and stored stay what they were.
     """

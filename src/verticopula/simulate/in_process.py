@@ -1,8 +1,12 @@
 """A whole study in this process: the one way to run it on tables at hand, or to repeat it on others.
 
 `Synthesizer.fit`, the bootstrap, the audit's attacks on whole studies and its hold-outs all come through here.
-Forecasts do not: they have no tables, and simulate what releases would be
-(`rank_simulation.py`, `strict_simulation.py`).
+
+A forecast repeats no study: there is none yet. It may be about ten million people of whom nobody has a row, and answers
+in seconds. So it draws what parties would release, from assumed data of fewer people with the noise of all
+(`rank_simulation.py`, `strict_simulation.py`), and hands that to the fits that a study ends with: `correlate_pairs`,
+`refine`, `plan_strict_sums`, `fit_strict`. Messages, coins and shares would add time and nothing else.
+`tests/unit/test_forecast.py` and docs/results/forecast.md compare it with whole studies.
 """
 
 from __future__ import annotations
