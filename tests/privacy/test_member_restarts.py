@@ -24,7 +24,7 @@ from tests.privacy.member_study import (
     ready,
     tables,
 )
-from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer
+from verticopula import NotPrivateWarning, Policy, Synthesizer
 from verticopula.errors import BudgetExceeded, LedgerError, ProtocolError
 from verticopula.privacy.policy import Caps
 from verticopula.protocol.messages import (
@@ -203,27 +203,18 @@ def test_a_block_that_does_not_fit_is_not_written(tmp_path: Path, request_: Bloc
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("required", [False, True])
-def test_a_block_has_empty_values_where_the_schema_allows_them(tmp_path: Path, required: bool) -> None:
-    raw = federation().to_dict()
-    for party in raw["party"]:
-        for column in party["column"]:
-            column["required"] = required
-    agreed = Federation.from_dict(raw)
-    members = make_members(agreed, tables(), out=tmp_path)
-    fit = Synthesizer(agreed, "strict", epsilon=100.0, delta=1e-6, unit="person")
-    fit.fit_transport(InProcessTransport(members), study="study")
+def test_a_block_may_have_empty_values_and_missing_rows(tmp_path: Path) -> None:
+    members = make_members(federation(), tables(), out=tmp_path)
+    fit = Synthesizer(federation(), epsilon=8.0).fit_transport(InProcessTransport(members), study="study")
     values = fit.draw(30)
-    key = next(key for key in values if len(agreed.party(key.party).columns) > 1)
-    values[key][3] = np.nan
-    if required:
-        with pytest.raises(ProtocolError, match="does not fit"):
-            run(deliver_blocks(agreed, "study", values), members)
-        return
-    run(deliver_blocks(agreed, "study", values), members)
-    written = pl.read_parquet(tmp_path / "study" / f"{key.party}.parquet")
-    assert written.equals(fit.decode(values)[key.party])
-    assert written[key.column][3] is None
+    for key, own in values.items():
+        own[3:5] = np.nan
+        own[5 + list(values).index(key)] = np.nan
+    run(deliver_blocks(federation(), "study", values), members)
+    for name in members:
+        written = pl.read_parquet(tmp_path / "study" / f"{name}.parquet")
+        assert written.equals(fit.decode(values)[name])
+        assert written[3].null_count().sum_horizontal().item() == written.width
 
 
 @pytest.mark.parametrize("study", ["../up", "/etc/passwd", "..", ".", "a/../../b", "nul:", "über", "a b"])

@@ -36,7 +36,7 @@ def new(name: str = "study", **changes: object) -> StudyRecord:
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     records = StudyStore(tmp_path / "studies")
-    record = new()
+    record = new(conditions=("a.x=1", "b.y=2..3"), missing="complete")
     records.save(record)
     assert records.get(record.study) == record
     assert records.all() == [record]

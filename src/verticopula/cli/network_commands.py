@@ -20,11 +20,13 @@ from rich.text import Text
 from verticopula.cli.glm_commands import strength_or_rule
 from verticopula.cli.shared_options import (
     AsPrinted,
+    ConditionTexts,
     Delta,
     DependenceName,
     Epsilon,
     FederationFile,
     MethodOption,
+    MissingName,
     Overwrite,
     Quiet,
     RankCorrelationName,
@@ -284,6 +286,8 @@ def submit(
     epsilon_ranks: Annotated[float | None, typer.Option(help="Instead of --epsilon: the ranks' part.")] = None,
     epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
+    condition: ConditionTexts = None,
+    missing: MissingName = None,
     sampler: Annotated[str, typer.Option(help="exact, or binomial for very many subjects.")] = "exact",
     rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = DEFAULT_ROUNDS,
     per_round: Annotated[
@@ -370,6 +374,8 @@ def submit(
         "psi" if alignment == "psi" else "hash",
         requester,
         purpose,
+        tuple(condition or ()),
+        missing or "",
     )
     from verticopula.network.result_files import write_result
     from verticopula.network.study_lead import Lead

@@ -16,10 +16,12 @@ from verticopula.cli.screen_output import show_notes, show_warnings, write_and_s
 from verticopula.cli.shared_options import (
     AsPrinted,
     ChosenMethod,
+    ConditionTexts,
     Delta,
     DependenceName,
     Epsilon,
     FederationFile,
+    MissingName,
     Overwrite,
     Quiet,
     RankCorrelationName,
@@ -41,7 +43,7 @@ from verticopula.errors import SettingsError
 from verticopula.formatting import count_of
 from verticopula.schema.defaults import DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
 from verticopula.schema.dependence import DEFAULT_DEPENDENCE
-from verticopula.schema.methods import IEVCDS, STRICT, default_method
+from verticopula.schema.methods import IEVCDS, default_method
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 
 if TYPE_CHECKING:
@@ -61,24 +63,8 @@ def run(
     epsilon_ranks: Annotated[float | None, typer.Option(help="Instead of --epsilon: the ranks' part.")] = None,
     epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
-    condition: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--condition",
-            help="What all synthetic rows are to have in a column, such as agency.default=1 or bank.income=1000..5000; "
-            "may be given several times.",
-            metavar="PARTY.COLUMN=VALUE",
-        ),
-    ] = None,
-    missing: Annotated[
-        str | None,
-        typer.Option(
-            "--missing",
-            help="Gaps in synthetic tables: complete for none, as-observed for as many as there are. Default: empty "
-            f"values by method {STRICT.name}, no gaps by others.",
-            show_default=False,
-        ),
-    ] = None,
+    condition: ConditionTexts = None,
+    missing: MissingName = None,
     sampler: Annotated[
         str, typer.Option(help="exact, or binomial for very many subjects (two coins a comparison).")
     ] = "exact",
@@ -140,7 +126,12 @@ def run(
     from verticopula.forecasting.preflight_checks import describe_expectation, use_of_caps, warn_before_spending
     from verticopula.report.report_data import ReportData
     from verticopula.report.report_page import write_report
-    from verticopula.schema.conditions import parse_conditions, read_conditions
+    from verticopula.schema.conditions import (
+        ALIGNED_EXCLUDES,
+        describe_conditions,
+        parse_conditions,
+        read_conditions,
+    )
     from verticopula.schema.federation import Federation
     from verticopula.storage.charged_ledger import ChargedLedger, open_accounts, remember_policies
     from verticopula.storage.ledger import Ledger
@@ -156,7 +147,7 @@ def run(
     read_conditions(study, conditions)  # before anything is spent
     check_missing(missing)
     if aligned and (conditions or missing is not None):
-        raise SettingsError("--aligned excludes --condition and --missing: people are as they are")
+        raise SettingsError(ALIGNED_EXCLUDES)
     console = Console(stderr=True, quiet=quiet)
     if aligned and method is None:
         raise SettingsError(
@@ -217,7 +208,7 @@ def run(
             )
         notes: tuple[str, ...] = (str(ALIGNED_ROWS),) if aligned else ()
         if conditions:
-            notes += (f"All rows were drawn under conditions: {', '.join(condition or ())}.",)
+            notes += (describe_conditions(condition or ()),)
         synthetic = synthesizer.sample(rows, aligned=aligned, conditions=conditions, missing=missing)
         if synthesizer.kept_ is not None:
             notes += (str(synthesizer.kept_),)

@@ -33,6 +33,24 @@ Epsilon = Annotated[
         "--epsilon", "-e", help="Privacy budget; what it bounds is said by --unit. Default 1, half for ranks, if any."
     ),
 ]
+ConditionTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--condition",
+        help="What all synthetic rows are to have in a column, such as agency.default=1 or bank.income=1000..5000; "
+        "may be given several times.",
+        metavar="PARTY.COLUMN=VALUE",
+    ),
+]
+MissingName = Annotated[
+    str | None,
+    typer.Option(
+        "--missing",
+        help="Gaps in synthetic tables: complete for none, as-observed for as many as there are. Default: empty "
+        f"values by method {STRICT.name}, no gaps by others.",
+        show_default=False,
+    ),
+]
 Delta = Annotated[float | None, typer.Option("--delta", help="Needed for units block and person, e.g. 1e-6.")]
 UnitName = Annotated[
     str | None,

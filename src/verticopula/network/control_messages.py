@@ -71,6 +71,8 @@ class SubmitRequest:
     """Run this study. `settings` is JSON: the arguments of Synthesizer or VerticalGLM, by name.
 
     `requester`, `purpose` : who asks, and why; every party's steward sees it
+    `conditions` : what all synthetic rows are to have, each `party.column=value`
+    `missing` : gaps in synthetic tables, as `Synthesizer.sample` has them; "" for what the method gives
     """
 
     federation: str
@@ -83,6 +85,8 @@ class SubmitRequest:
     alignment: Literal["hash", "psi"] = "hash"
     requester: str = ""
     purpose: str = ""
+    conditions: tuple[str, ...] = ()
+    missing: str = ""
     version: int = MESSAGE_VERSION
 
 

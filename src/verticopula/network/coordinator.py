@@ -36,7 +36,7 @@ from verticopula.network.network_transport import NetworkTransport, PendingReque
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import LEAD, Kit
 from verticopula.network.study_records import StudyRecord, StudyStore
-from verticopula.network.study_runner import check_deadline, check_study, run_study
+from verticopula.network.study_runner import check_deadline, check_study, check_wanted_rows, run_study
 from verticopula.protocol.study_proposal import check_requester_and_purpose, federation_fingerprint
 from verticopula.protocol.wire import decode, encode, kinds_of
 from verticopula.storage.round_journal import Journal
@@ -163,6 +163,7 @@ class Coordinator:
             except (ValueError, RecursionError):
                 raise SettingsError("the study's settings cannot be read") from None
             check_study(self.federation, request.kind, settings, request.deadline, request.rows)
+            check_wanted_rows(self.federation, request)
             check_requester_and_purpose(request.requester, request.purpose)  # as every party will
             record = StudyRecord.new(self.federation.name, request, settings, self.records.witnesses())
             self.records.save(record)

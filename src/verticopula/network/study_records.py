@@ -37,6 +37,7 @@ class StudyRecord:
     server_seed : of the coordinator's own draws, which protect nobody; kept so that they can be repeated
     witnesses : where the parties' ledgers ended when the study was begun; they must still contain that
     requester, purpose : who asks, and why
+    conditions, missing : what the synthetic rows are to have, and their gaps, as the lead's request says it
     token : the lead's own name for its request; the same token again is the same study
     """
 
@@ -56,6 +57,8 @@ class StudyRecord:
     note: str = ""
     requester: str = ""
     purpose: str = ""
+    conditions: tuple[str, ...] = ()
+    missing: str = ""
 
     @classmethod
     def new(
@@ -80,6 +83,8 @@ class StudyRecord:
             request.alignment,
             requester=request.requester,
             purpose=request.purpose,
+            conditions=request.conditions,
+            missing=request.missing,
         )
 
     @property
@@ -151,6 +156,6 @@ class StudyStore:
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
             raw["witnesses"] = {name: (int(count), str(head)) for name, (count, head) in raw["witnesses"].items()}
-            return StudyRecord(**raw)
+            return StudyRecord(**{**raw, "conditions": tuple(raw.get("conditions", ()))})
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             raise VerticopulaError(f"{path} cannot be read as a study's record") from None

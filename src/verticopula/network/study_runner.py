@@ -18,17 +18,20 @@ from verticopula.estimators.regression_files import write_regression
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.estimators.vertical_glm import VerticalGLM
 from verticopula.mpc.sealed_messages import Authenticity
+from verticopula.network.control_messages import SubmitRequest
 from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.protocol.secure_sums import close_sums
 from verticopula.protocol.study_lifecycle import begin_study, close_study, deliver_blocks
 from verticopula.report.report_data import ReportData
 from verticopula.report.report_page import write_report
+from verticopula.schema.conditions import ALIGNED_EXCLUDES, describe_conditions, parse_conditions, read_conditions
 from verticopula.schema.defaults import LONGEST_DEADLINE, REPORT_FILE
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.schema.study_settings import StudySettings, check_roles
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
+from verticopula.study.missing_values import check_missing
 from verticopula.study.study_folder import LEDGER_FILE, withhold_study, write_study
 from verticopula.study.study_warnings import ALIGNED_ROWS
 from verticopula.study.synthetic_tables import SyntheticTables
@@ -59,6 +62,16 @@ def check_study(federation: Federation, kind: str, settings: Any, deadline: floa
                 )
     except TypeError:
         raise SettingsError("the study's settings have a name or a value that this version does not know") from None
+
+
+def check_wanted_rows(federation: Federation, request: SubmitRequest) -> None:
+    """SettingsError where rows are asked for that no study could have."""
+    read_conditions(federation, parse_conditions(request.conditions))
+    check_missing(request.missing or None)
+    if request.kind == "regression" and (request.conditions or request.missing):
+        raise SettingsError("--condition and --missing are about synthetic rows, and a regression has none")
+    if request.aligned and (request.conditions or request.missing):
+        raise SettingsError(ALIGNED_EXCLUDES)
 
 
 def check_deadline(seconds: float) -> None:
@@ -118,8 +131,10 @@ def _synthesise(
         compute_handler=compute_handler,
         server_seed=record.server_seed,
     )
-    aligned = record.aligned or synthesizer.study_.gives_aligned_rows
-    values = synthesizer.draw(record.rows, aligned)
+    conditions, missing = parse_conditions(record.conditions), record.missing or None
+    chosen = bool(conditions) or missing is not None
+    aligned = record.aligned or (synthesizer.study_.gives_aligned_rows and not chosen)
+    values = synthesizer.draw(record.rows, aligned, conditions=conditions, missing=missing)
     drive(deliver_blocks(federation, record.study, values), transport)
     begun = synthesizer.begun_
     keepers = [] if begun is None else [name for name, keeps in begun.keeps_block.items() if keeps]
@@ -127,6 +142,8 @@ def _synthesise(
     for name in keepers:
         del tables[name]
     notes: tuple[str, ...] = (str(ALIGNED_ROWS),) if aligned else ()
+    if conditions:
+        notes += (describe_conditions(record.conditions),)
     if synthesizer.kept_ is not None:
         notes += (str(synthesizer.kept_),)
     if keepers:
@@ -144,7 +161,7 @@ def _synthesise(
 def _report(record: StudyRecord, synthesizer: Synthesizer, tables: SyntheticTables, path: Path, aligned: bool) -> None:
     """The lead's report, from releases alone. The study has been paid for, so it does not fail for want of a page."""
     try:
-        facts = None if aligned else fit_if_cheap(synthesizer.study_, tables)
+        facts = None if aligned or record.conditions else fit_if_cheap(synthesizer.study_, tables)
         write_report(path, ReportData(synthesizer.study_, regression=facts, aligned=aligned))
     except Exception as error:
         logger.warning("%s: no report could be written (%s)", record.study, type(error).__name__)

@@ -32,6 +32,18 @@ class Condition:
 
 Conditions = Mapping[ColumnKey, Condition]
 
+ALIGNED_EXCLUDES = "--aligned excludes --condition and --missing: people are as they are"
+
+
+def describe_conditions(texts: Sequence[str]) -> str:
+    """A note for readers of rows that were drawn under conditions.
+
+    Parameters
+    ----------
+    texts : the conditions as they were given
+    """
+    return f"All rows were drawn under conditions: {', '.join(texts)}."
+
 
 def parse_conditions(texts: Sequence[str]) -> dict[str, str]:
     """Conditions from a command line.

@@ -76,7 +76,7 @@ from verticopula.protocol.study_proposal import (
     federation_fingerprint,
 )
 from verticopula.schema.columns import Column
-from verticopula.schema.federation import Federation, Party, seeded_study_name
+from verticopula.schema.federation import Federation, seeded_study_name
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
 from verticopula.schema.study_settings import check_roles
 from verticopula.storage.blobs import Blobs
@@ -569,11 +569,10 @@ class Member:
         self._consents(record).agreed(request.study)
         if self._out is None:
             return BlockReply(self.name, 0)
-        party = self._table.party
-        columns = party.written_columns
+        columns = self._table.party.written_columns
         rows = len(request.values[0]) if request.values else 0
         fits = request.columns == tuple(c.name for c in columns) and len(request.values) == len(columns) and rows > 0
-        if not fits or not all(_fits(v, c, rows, party) for v, c in zip(request.values, columns, strict=True)):
+        if not fits or not all(_fits(v, c, rows) for v, c in zip(request.values, columns, strict=True)):
             raise ProtocolError(f"party {self.name!r}: the synthetic block does not fit its columns")
         frame = pl.DataFrame([decode_column(v, c) for v, c in zip(request.values, columns, strict=True)])
         folder = self._out / _file_name(request.study)
@@ -595,12 +594,9 @@ def _method_of(request: Request) -> str:
     return str(getattr(asked, "method", RAW_REGRESSION))
 
 
-def _fits(values: NDArray[np.float64], column: Column, rows: int, party: Party) -> bool:
+def _fits(values: NDArray[np.float64], column: Column, rows: int) -> bool:
     """Whether these can be synthetic values, or category codes, of the column; NaN is an empty one."""
-    if values.dtype != np.float64 or values.shape != (rows,):
-        return False
-    empty = np.isnan(values)
-    return (party.may_be_empty(column.name) or not empty.any()) and can_hold(column, values[~empty])
+    return values.dtype == np.float64 and values.shape == (rows,) and can_hold(column, values[~np.isnan(values)])
 
 
 def _file_name(study: str) -> str:
