@@ -13,6 +13,7 @@ from verticopula.privacy.statement import PrivacyStatement, format_epsilon, stat
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.methods import PRINTED_VARIANT, REFINED, STRICT
 from verticopula.schema.units import Unit
+from verticopula.stats.copula import FittedCopula, find_rare
 from verticopula.stats.fit_result import FitResult
 from verticopula.stats.strict.gaussian_margins import count_deviation
 from verticopula.stats.strict.tuning_strict import STRICT_TUNING
@@ -34,6 +35,7 @@ class WarningThresholds:
     few_observed : subjects; with fewer a margin is mostly noise
     noise_deviations : of a count; a column whose values are fewer cannot be told from one without any
     nearly_all : share of all mass in one cell that leaves nothing to associate
+    mostly_rare : share of the people in categories that are too rare to learn from
     noisy : a typical standard error of correlations above this leaves little to see
     """
 
@@ -43,6 +45,7 @@ class WarningThresholds:
     few_observed: int = 10
     noise_deviations: float = 4.0
     nearly_all: float = STRICT_TUNING.nearly_all
+    mostly_rare: float = 0.5
     noisy: float = 0.25
 
 
@@ -192,6 +195,25 @@ def _thin(fitted: FittedStudy) -> Iterator[StudyWarning]:
     ]
     if flat:
         yield _flat(flat, "Leave them out of conclusions, or out of the study.")
+    rare = [str(key) for key in _mostly_rare(fitted.result.copula) if key not in few]
+    if rare:
+        yield StudyWarning(
+            "rare-categories",
+            "care",
+            f"{count_of(len(rare), 'column')} with most people in rare categories",
+            f"Too few people share a category to learn from them. Nearly independent of the rest: {join_names(rare)}.",
+            "Join categories into fewer, larger ones, or leave these columns out of conclusions.",
+        )
+
+
+def _mostly_rare(copula: FittedCopula) -> Iterator[ColumnKey]:
+    """Nominal columns most of whose people are in categories of which nothing was learnt."""
+    rare = find_rare(copula.layout, copula.margins)
+    for key, part in zip(copula.layout.keys, copula.layout.slices, strict=True):
+        if part.stop - part.start > 1:
+            share = float(copula.margins[key].probabilities[rare[part]].sum())
+            if share >= WARN_AT.mostly_rare:
+                yield key
 
 
 def _flat(columns: list[str], action: str) -> StudyWarning:
