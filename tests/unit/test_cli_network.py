@@ -137,7 +137,7 @@ def test_a_party_whose_policy_lost_a_rule_does_not_join_before_that_is_confirmed
     def run(service: object) -> None:
         raise SettingsError("it runs")
 
-    monkeypatch.setattr(kit_process, "keep_log", lambda kit, *, quiet, is_asking: None)
+    monkeypatch.setattr(kit_process, "keep_log", lambda kit, **how: None)
     monkeypatch.setattr(kit_process, "run_until_stopped", run)
     policy = tmp_path / "left.toml"
     policy.write_text("[caps]\nclient = 8.0\n")

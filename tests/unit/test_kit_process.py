@@ -13,7 +13,8 @@ import pytest
 
 from verticopula.errors import SettingsError
 from verticopula.network import kit_process as process_module
-from verticopula.network.kit_process import frames_of, keep_log, only_process, running_pid, stop_process
+from verticopula.network.kit_process import keep_log, only_process, running_pid, stop_process
+from verticopula.network.sanitizing import frames_of
 from verticopula.network.startup_kit import Kit
 
 

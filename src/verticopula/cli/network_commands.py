@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verticopula.cli.glm_commands import strength_or_rule
+from verticopula.cli.service_options import LogStyle, MetricsHost, MetricsPort, ends_in_log, serve_metrics
 from verticopula.cli.shared_options import (
     AsPrinted,
     ConditionTexts,
@@ -126,11 +127,15 @@ def provision(
     print(f"Keep {out / 'authority'} to yourself: it signs certificates, and holds the parties' id key.")
 
 
+@ends_in_log
 def serve(
     kit: Annotated[Path, typer.Argument(help="The coordinator's kit, such as kits/server.", show_default=False)],
     studies: Annotated[
         Path | None, typer.Option(help="Where studies are kept; default: inside the kit.", show_default=False)
     ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    log_format: LogStyle = "text",
     quiet: Quiet = False,
 ) -> None:
     """Be the coordinator: wait for the parties, run the studies that the lead submits. Ends with Ctrl-C or `stop`."""
@@ -140,16 +145,18 @@ def serve(
     _need_flare()
     own = Kit.read(kit, "coordinator")
     with only_process(own):
-        keep_log(own, quiet=quiet)
+        keep_log(own, quiet=quiet, log_format=log_format)
         from verticopula.network.coordinator import Coordinator
 
         coordinator = Coordinator(own, studies or own.folder / "studies")
-        if not quiet:
+        serve_metrics(own, coordinator, coordinator.folder, metrics_port, metrics_host)
+        if not quiet and log_format == "text":
             print(f"Coordinator at {own.host}:{own.port}, studies in {coordinator.folder}", flush=True)
         run_until_stopped(coordinator)
     os._exit(0)  # FLARE's threads have nothing left to do, and would be waited for
 
 
+@ends_in_log
 def join(
     kit: Annotated[Path, typer.Argument(help="The party's kit, such as kits/bank.", show_default=False)],
     data: Annotated[
@@ -191,6 +198,9 @@ def join(
             "release, with its price. Nobody releases anything before every party has said yes.",
         ),
     ] = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    log_format: LogStyle = "text",
     quiet: Quiet = False,
 ) -> None:
     """Take part as a party: answer what the policy allows, and write down what leaves. Ends with Ctrl-C or `stop`."""
@@ -211,32 +221,41 @@ def join(
     table = read_table(data)
     prompt = ConsentPrompt(own.name, rules)
     with only_process(own):
-        keep_log(own, quiet=quiet, is_asking=lambda: prompt.is_waiting)
+        keep_log(own, quiet=quiet, is_asking=lambda: prompt.is_waiting, log_format=log_format)
         from verticopula.network.party_process import PartyProcess
 
+        kept = Vault.open(vault or own.folder / "vault")
         member = Member(
             own.federation,
             own.name,
             table,
             key=own.id_key(),
-            vault=Vault.open(vault or own.folder / "vault"),
+            vault=kept,
             policy=rules,
             out=out or own.folder / "synthetic",
             authenticity=certificate_authenticity(own),
             executor=ThreadPoolExecutor(os.cpu_count()),
             ask_steward=prompt.request if review else lambda question: None,
         )
-        for note in member.notes:
-            logger.warning("%s", note)
+        if log_format == "text":
+            for note in member.notes:
+                logger.warning("%s", note)
+        elif member.notes:  # they count single cells, and a log of JSON leaves the machine
+            logger.warning("notes about %d columns of the table; `verticopula check` shows them", len(member.notes))
         process = PartyProcess(own, member, awaits_consent=lambda: prompt.is_waiting)
-        if not quiet:
+        serve_metrics(own, process, kept.folder, metrics_port, metrics_host)
+        if not quiet and log_format == "text":
             print(f"Party {own.name}: {table.height:,} subjects, for {own.host}:{own.port}", flush=True)
         run_until_stopped(process)
     os._exit(0)
 
 
+@ends_in_log
 def compute(
     kit: Annotated[Path, typer.Argument(help="The compute party's kit, such as kits/notary.", show_default=False)],
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    log_format: LogStyle = "text",
     quiet: Quiet = False,
 ) -> None:
     """Compute secure sums of two parties, without data: the third holder of shares. Ends with Ctrl-C or `stop`.
@@ -252,7 +271,7 @@ def compute(
     _need_flare()
     own = Kit.read(kit, "compute")
     with only_process(own):
-        keep_log(own, quiet=quiet)
+        keep_log(own, quiet=quiet, log_format=log_format)
         from verticopula.network.party_process import PartyProcess
 
         records = FolderRecords(own.folder / "sums", own.folder / "sums.json")
@@ -260,9 +279,11 @@ def compute(
         party = ComputeParty(own.federation, records=records, authenticity=certificate_authenticity(own))
         if party.name != own.name:
             raise SettingsError(f"{own.folder} belongs to {own.name!r}, its federation file names {party.name!r}")
-        if not quiet:
+        process = PartyProcess(own, party)
+        serve_metrics(own, process, own.folder, metrics_port, metrics_host)
+        if not quiet and log_format == "text":
             print(f"{own.name} computes without data, for {own.host}:{own.port}", flush=True)
-        run_until_stopped(PartyProcess(own, party))
+        run_until_stopped(process)
     os._exit(0)
 
 

@@ -9,6 +9,7 @@ import os
 import queue
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,9 +31,10 @@ from verticopula.network.control_messages import (
     SubmitRequest,
     Topic,
 )
+from verticopula.network.json_log import in_study
 from verticopula.network.key_signing import certificate_authenticity
-from verticopula.network.kit_process import frames_of
 from verticopula.network.network_transport import NetworkTransport, PendingRequests
+from verticopula.network.sanitizing import frames_of
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import LEAD, Kit
 from verticopula.network.study_records import StudyRecord, StudyStore
@@ -61,6 +63,8 @@ class Coordinator:
     def __post_init__(self) -> None:
         self.federation = self.kit.federation
         self.records = StudyStore(self.folder)
+        self.rounds = 0  # that were answered since the start; with `refusals` for metrics
+        self.refusals: Counter[str] = Counter()
         self._sessions = Sessions(self.kit, self._on_message, self._on_session)
         self._pending = PendingRequests(self._sessions)
 
@@ -69,11 +73,17 @@ class Coordinator:
         self._sessions.start()
         for record in self.records.all():
             if record.state in ("queued", "running"):
-                logger.info("going on with study %s", record.study)
+                with in_study(record.study):
+                    logger.info("going on with study %s", record.study)
                 self._queue.put(record.study)
         while (study := self._queue.get()) != _STOP:
             self._run(self.records.get(study))
         self._sessions.stop()
+
+    @property
+    def sessions(self) -> Sessions:
+        """Its connections, for metrics."""
+        return self._sessions
 
     def stop(self) -> None:
         self._pending.close()
@@ -81,7 +91,15 @@ class Coordinator:
 
     # ---- studies --------------------------------------------------------------------------
 
+    def waiting(self) -> Counter[str]:
+        """How many studies wait for which party."""
+        return Counter(name for _, names in list(self._waiting.values()) for name in names)
+
     def _run(self, record: StudyRecord) -> None:
+        with in_study(record.study):
+            self._run_journaled(record)
+
+    def _run_journaled(self, record: StudyRecord) -> None:
         try:
             self.records.change(record.study, state="running", note="")
             with contextlib.closing(Journal(self.records.journal_path(record.study))) as journal:
@@ -94,6 +112,7 @@ class Coordinator:
     def _run_rounds(self, record: StudyRecord, journal: Journal) -> None:
         transport = NetworkTransport(self._pending, journal, record.deadline)
         transport.on_waiting = lambda number, names: self._waiting.__setitem__(record.study, (number, names))
+        transport.on_kept = self._count_round
         try:
             authenticity = certificate_authenticity(self.kit) if record.needs_keys else None
             run_study(record, self.federation, transport, self.records, authenticity)
@@ -112,6 +131,9 @@ class Coordinator:
             logger.error("study %s: %s: %s", record.study, type(error).__name__, frames_of(error))
             note = f"internal error ({type(error).__name__}); see the coordinator's log"
             self._fail(record.study, transport.number, note)
+
+    def _count_round(self) -> None:
+        self.rounds += 1
 
     def _fail(self, study: str, rounds: int, note: str) -> None:
         logger.warning("study %s failed in round %d: %s", study, rounds, note)
@@ -140,6 +162,7 @@ class Coordinator:
             self._sessions.send(LEAD, "answer", key, reply)
         except VerticopulaError as error:
             logger.warning("refused the study lead: %s", error)
+            self.refusals[type(error).__name__] += 1
             self._sessions.send(LEAD, "refusal", key, encode(Refusal(type(error).__name__, str(error)[:2_000])))
 
     def _reply_to(self, request: LeadRequest) -> LeadReply:
@@ -168,7 +191,8 @@ class Coordinator:
             record = StudyRecord.new(self.federation.name, request, settings, self.records.witnesses())
             self.records.save(record)
         self._queue.put(record.study)
-        logger.info("study %s: %s", record.study, record.method)
+        with in_study(record.study):
+            logger.info("study %s: %s", record.study, record.method)
         return SubmitReply(record.study)
 
     def _resume(self, request: ResumeRequest) -> SubmitReply:

@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 _MOST_CONNECTIONS = 16  # of one peer at a time: one in use, and dead ones that have not timed out yet
 
 
+_ENDED_BY_SERVER = "Cancelling all calls"  # gRPC's word for a server that is shut down in order
+
+
 class GuardedDriver(GrpcDriver):  # type: ignore[misc]
     """Limits the connections of each peer: every one takes a thread of the listening side."""
 
@@ -26,6 +29,7 @@ class GuardedDriver(GrpcDriver):  # type: ignore[misc]
         super().__init__()
         self._most_bytes = most_bytes
         self._last_reason = ""
+        self.logger = logging.getLogger(GrpcDriver.__module__)  # what FLARE says is not this package's word
         self.options = [
             ("grpc.max_send_message_length", most_bytes),
             ("grpc.max_receive_message_length", most_bytes),
@@ -57,15 +61,21 @@ class GuardedDriver(GrpcDriver):  # type: ignore[misc]
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call) and error.code() != grpc.StatusCode.CANCELLED:
                 reason = sanitize(str(error.details()))
-                if reason != self._last_reason:  # F3 retries without end
+                if reason == _ENDED_BY_SERVER:
+                    logger.info("the coordinator has ended the connection: it is being stopped")
+                elif reason != self._last_reason:  # F3 retries without end
                     logger.warning("no connection to the coordinator: %s", reason)
                 self._last_reason = reason
             raise
         finally:
             if connection.side == "SERVER" and not connection.closing:
                 # gRPC does not tell the server which of the two it was.
-                why = f"it went away, or sent a message of more than {self._most_bytes:,} bytes"
-                logger.info("a connection of %s has ended: %s", _peer_of(connection)[:64], why)
+                why = f"so does one with a message of more than {self._most_bytes:,} bytes"
+                logger.info(
+                    "a connection of %s has ended: that of a peer that stops ends like this, and %s",
+                    _peer_of(connection)[:64],
+                    why,
+                )
 
 
 def _peer_of(connection: Connection) -> str:

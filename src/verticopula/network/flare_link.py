@@ -108,7 +108,7 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
             logger.warning("refused %s: no part of this federation", endpoint.name[:64])
             return
         connected = endpoint.state == EndpointState.READY
-        logger.info("%s %s", endpoint.name, "connected" if connected else "disconnected")
+        logger.info("%s connected" if connected else "%s disconnected", endpoint.name)
         self._on_peer(endpoint.name, connected)
 
 

@@ -6,14 +6,15 @@ import atexit
 import contextlib
 import fcntl
 import logging
+import math
 import os
 import re
 import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +22,7 @@ from typing import Protocol
 from rich.logging import RichHandler
 
 from verticopula.errors import SettingsError
+from verticopula.network.json_log import LogFormat, write_json_log
 from verticopula.network.sanitizing import sanitize
 from verticopula.network.startup_kit import Kit
 
@@ -31,6 +33,8 @@ _STOP_PATIENCE = 3.0
 _LOG_BYTES = 32 * 2**20
 _OLD_LOGS = 4
 _HANDSHAKE = re.compile(r"Handshake failed[^:]*:(.*)")
+_GRPC_PLACE = re.compile(r"[EF]\d{4} .*? ([\w.]+\.cc:\d+)\]")
+_SAME_PLACE_AGAIN = 600.0  # seconds until a library's line from the same place is logged again
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +51,9 @@ def run_until_stopped(service: Service) -> None:
     """Run in this thread until SIGTERM or SIGINT."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _stop(service))
+    logger.info("started, release %s", version("verticopula"))
     service.run()
+    logger.info("stopped")
 
 
 def _stop(service: Service) -> None:
@@ -109,17 +115,25 @@ def _read_pid(path: Path) -> int | None:
         return None
 
 
-def keep_log(kit: Kit, *, quiet: bool, is_asking: Callable[[], bool] = lambda: False) -> None:
+def keep_log(
+    kit: Kit, *, quiet: bool, is_asking: Callable[[], bool] = lambda: False, log_format: LogFormat = "text"
+) -> None:
     """Everything to the kit's log file; what a person should see to the terminal as well.
 
     `is_asking`: whether a question stands on the terminal. Then nothing else is written there: what a peer sends could
     push the question out of sight.
+    `log_format`: with `json` all entries go to standard error, one object a line, and to no file: whoever collects
+    them keeps and rotates them.
     """
+    root = logging.getLogger()
+    root.setLevel(logging.INFO)
+    if log_format == "json":
+        write_json_log(kit)
+        _listen_to_grpc(_LibraryLines().log)
+        return
     # Bounded: whoever can reach the port can make this file grow, and the ledger needs the disk.
     file = RotatingFileHandler(kit.folder / LOG_FILE, maxBytes=_LOG_BYTES, backupCount=_OLD_LOGS, encoding="utf-8")
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger()
-    root.setLevel(logging.INFO)
     file.addFilter(_sanitize_entry)
     root.addHandler(file)
     _listen_to_grpc()
@@ -131,20 +145,32 @@ def keep_log(kit: Kit, *, quiet: bool, is_asking: Callable[[], bool] = lambda: F
         root.addHandler(screen)
 
 
+class _LibraryLines:
+    """What libraries write to standard error, in a log of JSON: from which place, and never their text."""
+
+    def __init__(self) -> None:
+        self._logged: dict[str, float] = {}
+
+    def log(self, line: str) -> None:
+        found = _GRPC_PLACE.match(line)
+        place = found.group(1) if found else "a library"
+        now = time.monotonic()
+        if line.strip() and now >= self._logged.get(place, -math.inf) + _SAME_PLACE_AGAIN:
+            self._logged[place] = now
+            logger.error("%s wrote to standard error; its text is left out, since it may quote values", place)
+
+
 def _sanitize_entry(entry: logging.LogRecord) -> bool:
     """Make every log entry one line of safe text: FLARE's entries quote the names that peers claim."""
     entry.msg, entry.args = sanitize(entry.getMessage()), None
     return True
 
 
-def frames_of(error: BaseException) -> str:
-    """Where an error came from, without its text and the values in it: they may be somebody's data."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+def _listen_to_grpc(other: Callable[[str], None] | None = None) -> None:
+    """gRPC's core writes refused handshakes to standard error only; they belong in the log as well.
 
-
-def _listen_to_grpc() -> None:
-    """gRPC's core writes refused handshakes to standard error only; they belong in the log as well."""
+    `other`: called with every other line; by default they go where standard error went.
+    """
     read_end, write_end = os.pipe()
     terminal = os.fdopen(os.dup(2), "wb", buffering=0)
     os.dup2(write_end, 2)
@@ -153,9 +179,12 @@ def _listen_to_grpc() -> None:
     def listen() -> None:
         with os.fdopen(read_end, "rb") as lines:
             for line in lines:
-                refused = _HANDSHAKE.search(line.decode("utf-8", "replace"))
+                text = line.decode("utf-8", "replace")
+                refused = _HANDSHAKE.search(text)
                 if refused:
                     logger.warning("refused a connection: %s", refused.group(1).strip())
+                elif other is not None:
+                    other(text)
                 else:
                     terminal.write(line)
 

@@ -161,6 +161,7 @@ class NetworkTransport:
     journal: Journal
     seconds: float
     on_waiting: Callable[[int, tuple[str, ...]], None] = lambda number, names: None
+    on_kept: Callable[[], None] = lambda: None
     number: int = 0
 
     def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
@@ -172,6 +173,7 @@ class NetworkTransport:
             bodies = self.pending.await_replies(coded, self.seconds, lambda names: self.on_waiting(self.number, names))
             replies = _read(bodies)
             self.journal.append(keys, bodies)
+            self.on_kept()
             return replies
         return _read(bodies)
 

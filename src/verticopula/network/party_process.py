@@ -9,6 +9,7 @@ import logging
 import os
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +18,8 @@ from verticopula import errors
 from verticopula.errors import ProtocolError, VerticopulaError
 from verticopula.network.control_messages import InProgress, Refusal, Topic
 from verticopula.network.flare_link import MOST_BYTES
-from verticopula.network.kit_process import frames_of
+from verticopula.network.json_log import in_study
+from verticopula.network.sanitizing import frames_of
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import BeginRequest, ConsentRequest, fingerprint
@@ -52,11 +54,19 @@ class PartyProcess:
         self._open: dict[str, int] = {}  # key -> bytes of the request
         self._asked: set[str] = set()  # keys of those in `_questions`
         self._lock = threading.Lock()
+        self.refusals: Counter[str] = Counter()  # by the kind of error, for metrics
         self._sessions = Sessions(self.kit, self._on_message)
 
     @property
-    def connected(self) -> bool:
-        return self._sessions.connected(COORDINATOR)
+    def sessions(self) -> Sessions:
+        """Its connection, for metrics."""
+        return self._sessions
+
+    @property
+    def questions(self) -> int:
+        """How many requests wait for a steward, or for the computation before it."""
+        with self._lock:
+            return len(self._asked)
 
     def run(self) -> None:
         """Answer until `stop` is called."""
@@ -111,24 +121,37 @@ class PartyProcess:
             self._asked.add(key)
 
     def _reply_to(self, key: str, body: bytes) -> tuple[Topic, bytes]:
+        with in_study() as name_study:
+            topic, reply = self._handle(key, body, name_study)
+        return topic, reply
+
+    def _handle(self, key: str, body: bytes, name_study: Callable[[str], None]) -> tuple[Topic, bytes]:
         try:
             request = decode(body, REQUEST_KINDS)
+            name_study(request.proposal.study if isinstance(request, ConsentRequest) else request.study)
             if fingerprint(request) != key:
                 raise ProtocolError("the request's key is not its fingerprint")
             return "answer", encode(self.member.handle(request))
         except VerticopulaError as error:
             logger.warning("refused: %s", error)
             kind = type(error).__name__
+            self._count_refusal(kind)
             return "refusal", encode(Refusal(kind if hasattr(errors, kind) else "ProtocolError", str(error)[:2_000]))
         except OSError as error:  # a full disk, for example; the name of the file stays here
-            logger.error("disk: %s: %s", error, frames_of(error))
             why = os.strerror(error.errno) if error.errno else type(error).__name__
+            logger.error("disk: %s: %s", why, frames_of(error))
+            self._count_refusal("disk")
             reason = f"party {self.kit.name!r} cannot use its disk ({why}); once it can, the study can be resumed"
             return "refusal", encode(Refusal("ProtocolError", reason))
         except Exception as error:  # its text may quote data: only its kind leaves
             logger.error("internal error %s: %s", type(error).__name__, frames_of(error))
+            self._count_refusal("internal error")
             reason = f"party {self.kit.name!r}: internal error ({type(error).__name__})"
             return "refusal", encode(Refusal("ProtocolError", reason))
+
+    def _count_refusal(self, kind: str) -> None:
+        with self._lock:
+            self.refusals[kind] += 1
 
 
 def _is_question(body: bytes) -> bool:

@@ -17,6 +17,7 @@ from verticopula.errors import ProtocolError
 from verticopula.network.control_messages import Envelope, Greeting, Topic
 from verticopula.network.flare_link import MOST_BYTES, Link, peers_of
 from verticopula.network.startup_kit import Kit
+from verticopula.network.traffic import TrafficCounts
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.study_settings import COORDINATOR
 
@@ -74,6 +75,10 @@ class Sessions:
     ----------
     on_message : called with (peer, topic, key, body) for every message but greetings
     on_session : called with a peer's name when a new session with it has begun
+
+    Attributes
+    ----------
+    traffic : what was sent and received, for metrics
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class Sessions:
         self._kit, self._on_message, self._on_session = kit, on_message, on_session
         self._peers = {name: _Peer() for name in peers_of(kit)}
         self._greeting_limits = {name: _GreetingLimit() for name in peers_of(kit)}
+        self.traffic = TrafficCounts()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._link = Link(kit, peers_of(kit), self._on_bytes, self._on_peer, most_bytes=most_bytes)
@@ -158,7 +164,11 @@ class Sessions:
 
     def _send(self, peer: str, topic: Topic, session: str, serial: int, key: str, body: bytes) -> bool:
         envelope = Envelope(topic, session, serial, key, np.frombuffer(body, dtype=np.uint8))
-        return self._link.send(peer, encode(envelope))
+        payload = encode(envelope)
+        is_sent = self._link.send(peer, payload)
+        if is_sent:
+            self.traffic.count("sent", len(payload))
+        return is_sent
 
     def _on_bytes(self, peer: str, payload: bytes) -> None:
         try:
@@ -169,10 +179,13 @@ class Sessions:
                 if envelope.topic == "welcome" and envelope.session != self._peers[peer].own:
                     raise ProtocolError("a welcome to another session")
                 self._on_greeting(peer, envelope)
+                self.traffic.count("received", len(payload), peer)
                 return
             self._check_fresh(peer, envelope)
+            self.traffic.count("received", len(payload), peer)
             self._on_message(peer, envelope.topic, envelope.key, envelope.body.tobytes())
         except ProtocolError as error:
+            self.traffic.count("refused", len(payload))
             logger.warning("refused a message from %s: %s", peer, error)
         except Exception as error:  # a thread of the link must not end; content stays out of the log
             logger.error("a message from %s could not be handled (%s)", peer, type(error).__name__)

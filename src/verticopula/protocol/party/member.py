@@ -41,8 +41,9 @@ from verticopula.matching.keyed_hashes import (
 from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_of
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
-from verticopula.privacy.policy import Caps, Policy
+from verticopula.privacy.policy import CappedEpsilons, Caps, Policy
 from verticopula.privacy.policy_file import PolicyFile
+from verticopula.privacy.release import spent_on, spent_on_people
 from verticopula.privacy.statement import NOTICE_FILE, state_privacy
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
@@ -222,6 +223,14 @@ class Member:
             return self._party(request).handle(request)
         with self._lock:  # a study that is closed meanwhile would lose sight of the noise that it has drawn
             return self._party(request).handle(request)
+
+    def count_against_caps(self) -> CappedEpsilons:
+        """What counts against the caps at this moment, about this table's people; it stays in house."""
+        overlapping = (*self._account.overlapping, *self.vault.overlapping(self._account))
+        about = self.name, self._account.table, overlapping
+        known = list(self.vault.ledger)
+        people = spent_on_people(known, *about, self._account.same_people)
+        return self.policy.current().count(spent_on(known, *about), people)
 
     # ---- beginning -------------------------------------------------------------------------
 
