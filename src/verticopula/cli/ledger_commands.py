@@ -46,14 +46,43 @@ def ledger_show(
     print("\n".join(state_privacy(entries, delta).lines()))
 
 
+@ledger_app.command("export")
+def ledger_export(
+    kit: Annotated[Path, typer.Argument(help="The party's kit, such as kits/bank.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write; it must be new.", show_default=False)],
+    vault: Annotated[
+        Path | None,
+        typer.Option(help="The party's vault, as `join` has it; default: inside the kit.", show_default=False),
+    ] = None,
+) -> None:
+    """Write the audit trail for an auditor: every release, every request and decision, signed by the party.
+
+    It holds no data and no secret, and can be made while [bold]join[/] runs. The auditor needs nothing but the folder:
+    [bold]verticopula ledger verify FOLDER[/] checks all of it.
+    """
+    from verticopula.network.audit_trail import export_audit_trail
+    from verticopula.network.startup_kit import Kit
+
+    own = Kit.read(kit, "party")
+    print(f"Written: {export_audit_trail(own, vault or own.folder / 'vault', out)}")
+    print(f"To verify it: verticopula ledger verify {out}")
+
+
 @ledger_app.command("verify")
 def ledger_verify(
-    folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault, or a ledger file.")],
+    folder: Annotated[Path, typer.Argument(help="A study's folder, a party's vault or audit trail, or a ledger file.")],
 ) -> None:
-    """See that no entry was changed, removed from the middle or put in another order; in a vault, nor from the end."""
+    """See that no entry was changed, removed from the middle or put in another order; in a vault, nor from the end.
+
+    Of an audit trail also: that requests, decisions and their signatures belong together, and who signed the whole.
+    """
+    from verticopula.network.audit_trail import is_audit_trail, verify_audit_trail
     from verticopula.storage.ledger import read_ledger
     from verticopula.storage.vault import inspect_vault, is_vault
 
+    if is_audit_trail(folder):
+        print("\n".join(readable(line) for line in verify_audit_trail(folder).lines()))
+        return
     if is_vault(folder):
         entries, replies = inspect_vault(folder)
         print(f"{entries} entries, chain intact and complete; {replies} stored replies, all whole and recorded")

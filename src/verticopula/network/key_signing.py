@@ -40,29 +40,57 @@ def certificate_authenticity(kit: Kit) -> Authenticity:
         return _LENGTH.pack(len(front)) + front + signature
 
     def verify(party: str, message: bytes, signature: bytes) -> bool:
-        if len(signature) < _LENGTH.size:
-            return False
-        end = _LENGTH.size + _LENGTH.unpack_from(signature)[0]
-        try:
-            certificate = x509.load_der_x509_certificate(signature[_LENGTH.size : end])
-            certificate.verify_directly_issued_by(authority)
-            public = certificate.public_key()
-            named = _name_of(certificate) == party and _is_current(certificate)
-            if not named or not isinstance(public, rsa.RSAPublicKey) or public.key_size < _SMALLEST_KEY:
-                return False
-            public.verify(signature[end:], _CONTEXT + message, padding.PKCS1v15(), hashes.SHA256())
-        except (ValueError, TypeError, InvalidSignature):
-            return False
-        return True
+        return _is_signed_by(authority, party, message, signature, datetime.now(UTC))
 
     return Authenticity(sign, verify)
+
+
+def was_signed(authority: bytes, party: str, message: bytes, signature: bytes, moment: datetime) -> bool:
+    """Whether a party signed the message, with a certificate of this authority that was valid at that moment.
+
+    Parameters
+    ----------
+    authority : its certificate, PEM
+    party, message, signature : who signed what, as `certificate_authenticity` signs
+    moment : when it is said to have been signed
+    """
+    try:
+        issuer = x509.load_pem_x509_certificate(authority)
+    except ValueError:
+        return False
+    return _is_signed_by(issuer, party, message, signature, moment)
+
+
+def fingerprint_of(certificate: bytes) -> str:
+    """The SHA-256 of a certificate, for people to compare.
+
+    Parameters
+    ----------
+    certificate : PEM, which was read before
+    """
+    return x509.load_pem_x509_certificate(certificate).fingerprint(hashes.SHA256()).hex(":")
+
+
+def _is_signed_by(authority: x509.Certificate, party: str, message: bytes, signature: bytes, moment: datetime) -> bool:
+    if len(signature) < _LENGTH.size:
+        return False
+    end = _LENGTH.size + _LENGTH.unpack_from(signature)[0]
+    try:
+        certificate = x509.load_der_x509_certificate(signature[_LENGTH.size : end])
+        certificate.verify_directly_issued_by(authority)
+        public = certificate.public_key()
+        is_valid = certificate.not_valid_before_utc <= moment <= certificate.not_valid_after_utc
+        if _name_of(certificate) != party or not is_valid:
+            return False
+        if not isinstance(public, rsa.RSAPublicKey) or public.key_size < _SMALLEST_KEY:
+            return False
+        public.verify(signature[end:], _CONTEXT + message, padding.PKCS1v15(), hashes.SHA256())
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def _name_of(certificate: x509.Certificate) -> str:
     """The one common name; nothing where there are several."""
     names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
     return str(names[0].value) if len(names) == 1 else ""
-
-
-def _is_current(certificate: x509.Certificate) -> bool:
-    return certificate.not_valid_before_utc <= datetime.now(UTC) <= certificate.not_valid_after_utc

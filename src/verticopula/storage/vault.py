@@ -69,7 +69,7 @@ class Vault:
         entries, head = self._read()
         self._head = head
         self._secret = self._read_secret(entries)
-        self._tables = _read_tables(folder)
+        self._tables = read_known_tables(folder)
         self.ledger = Ledger(folder / LEDGER, on_append=self._entries_written)
         self.replies = FolderBlobs(folder / REPLIES, sync=True, on_put=self._reply_written)
         self.fits = FolderBlobs(folder / FITS, sync=False)
@@ -279,11 +279,22 @@ def inspect_vault(folder: Path) -> tuple[int, int]:
     entries = read_ledger(folder / LEDGER)
     _require_head(folder, entries)
     _check_head(entries, head)
-    _check_tables(entries, _read_tables(folder))
+    _check_tables(entries, read_known_tables(folder))
     _check_replies(entries, keys, head)
     for key in keys:
         replies.get(key)
     return len(entries), len(keys)
+
+
+def read_entries(folder: Path) -> list[Release]:
+    """A vault's ledger, without using the vault; LedgerError where it was altered, or is not whole."""
+    head = _read_head(folder)  # first: somebody may be appending
+    if not (folder / LEDGER).exists() and head == VaultHead():
+        return []
+    entries = read_ledger(folder / LEDGER)
+    _require_head(folder, entries)
+    _check_head(entries, head)
+    return entries
 
 
 def is_vault(folder: Path) -> bool:
@@ -341,7 +352,8 @@ def _read_head(folder: Path) -> VaultHead:
     return head
 
 
-def _read_tables(folder: Path) -> list[KnownTable]:
+def read_known_tables(folder: Path) -> list[KnownTable]:
+    """The tables that a vault knows, without using it; LedgerError where the file is damaged."""
     path = folder / TABLES
     if not path.exists():
         return []
