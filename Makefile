@@ -18,7 +18,7 @@ JOBS   ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) +
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-audit test-report test-experiments test-statistics test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
+.PHONY: help demo demo-network test test-audit test-report test-console test-experiments test-statistics test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
         bench-sdv bench-smartnoise tables tables-smoke test-gan docs docs-outputs docs-pictures dist clean
 
 help:  ## this list
@@ -70,7 +70,7 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 # Neighbouring tests stay in one process as long as there is work for all: their fixtures start processes of their own.
 # JOBS=0 runs everything in one.
 PARALLEL = -n $(JOBS) --maxprocesses 8 --dist worksteal
-APART    = audit browser docs experiments gan install network processes report slow statistics
+APART    = audit browser console docs experiments gan install network processes report slow statistics
 SHORT    = not ($(shell echo $(APART) | sed 's/ / or /g'))
 
 test: $(STAMP)-dev  ## the test suite on all cores (JOBS=...), without what has a target of its own below
@@ -83,7 +83,10 @@ test-statistics: $(STAMP)-dev  ## estimates and their errors over many draws
 	$(BIN)/python -m pytest $(PARALLEL) -m "statistics and not slow"
 
 test-report: $(STAMP)-browser  ## the report, also in a real browser (installs Chromium where there is none)
-	$(BIN)/python -m pytest $(PARALLEL) -m "(report or browser) and not audit"
+	$(BIN)/python -m pytest $(PARALLEL) -m "(report or browser) and not audit and not console"
+
+test-console: $(STAMP)-browser  ## the web console, attacked, and used in a real browser between real processes
+	$(BIN)/python -m pytest $(PARALLEL) -m console
 
 test-experiments: $(STAMP)-dev  ## the paper's experiments and the benchmarks in miniature
 	$(BIN)/python -m pytest $(PARALLEL) -m "experiments and not slow and not gan"

@@ -27,6 +27,7 @@ _numbers = itertools.count()
 _HERE = Path(__file__).parent
 _TARGETS = {  # folder -> the mark that its target of the Makefile runs
     "audit": "audit",
+    "console": "console",
     "experiments": "experiments",
     "report": "report",
     "statistical": "statistics",

@@ -29,6 +29,7 @@ PRIVATE_WORDS = {
 }
 # `words` and `texts` are not among them: the first are 64 bits of a stream or a steward's own, the second text cells.
 STORED_NAMES = {"strict/"}  # of records in a party's vault: they stay, whatever the method is called
+OF_BROWSERS = {"SameSite=Strict"}  # of a cookie
 STORED_BY_METHOD = {"study/saved_study.py", "protocol/party/strict_handler.py"}  # what a file or a message is called
 CALLED_BY_LIBRARIES = {"Link.state_change", "Link.process_message", "_Unregistered.process_message", "_Silent.debug"}
 CALLED_BY_LIBRARIES |= {"HealthServer.handle_error", "_HealthHandler.log_message"}
@@ -167,7 +168,8 @@ def test_no_method_and_no_field_is_read_by_tests_only() -> None:
     """By names, like the rule above. What only users read stands in some page, as code."""
     pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md"))
     code = re.findall(r"```.*?```|`[^`\n]*`", pages, flags=re.DOTALL)
-    templates = [path.read_text("utf-8") for path in (HOME / "report/assets").iterdir()]
+    assets = (path for room in ("report", "console") for path in (HOME / room / "assets").iterdir())
+    templates = [path.read_text("utf-8") for path in assets]
     read = set(re.findall(r"\w+", " ".join([*code, *templates])))
     for _, tree in trees():
         loaded = (node for node in ast.walk(tree) if isinstance(getattr(node, "ctx", ast.Load()), ast.Load))
@@ -230,7 +232,7 @@ def test_method_names_stand_in_one_file_only() -> None:
         if path != Path("schema/methods.py")
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and named.search(node.value)
-        if not (is_docstring(node, tree) and path.parts[0] != "cli") and node.value not in STORED_NAMES
+        if not (is_docstring(node, tree) and path.parts[0] != "cli") and node.value not in STORED_NAMES | OF_BROWSERS
     ]
     assert others == []
 

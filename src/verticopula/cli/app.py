@@ -14,6 +14,7 @@ from rich.text import Text
 
 from verticopula.cli.audit_commands import audit
 from verticopula.cli.check_command import check
+from verticopula.cli.console_command import console
 from verticopula.cli.demo_command import demo
 from verticopula.cli.forecast_commands import forecast
 from verticopula.cli.glm_commands import glm
@@ -46,6 +47,7 @@ for command in (demo, init, check, run, report, glm, forecast, audit):
     app.command()(command)
 register_network_commands(app)
 register_request_commands(app)
+app.command(rich_help_panel="Between organisations")(console)
 app.add_typer(ledger_app, name="ledger")
 
 
@@ -54,7 +56,7 @@ _INTERRUPTED = "interrupted; what is in the ledger stays charged, and nothing el
 
 def main() -> None:
     """Entry point: errors in one place, in words, and without any cell of anybody's data."""
-    console = Console(stderr=True)
+    screen = Console(stderr=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotPrivateWarning)  # the summary says it first
@@ -63,14 +65,14 @@ def main() -> None:
             warnings.simplefilter("ignore", WeakResultWarning)  # and this
             app()
     except VerticopulaError as error:
-        console.print(Text.assemble(("error: ", "bold red"), readable(str(error))))
+        screen.print(Text.assemble(("error: ", "bold red"), readable(str(error))))
         sys.exit(1)
     except KeyboardInterrupt:
-        console.print(_INTERRUPTED)
+        screen.print(_INTERRUPTED)
         sys.exit(130)
     except SystemExit as ended:
         if isinstance(ended.__context__, typer.Exit) and isinstance(ended.__context__.__cause__, KeyboardInterrupt):
-            console.print(_INTERRUPTED)  # typer ends without a word
+            screen.print(_INTERRUPTED)  # typer ends without a word
         raise
     except BrokenPipeError:  # whoever read the output has gone, as in `verticopula ledger show study | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -79,12 +81,12 @@ def main() -> None:
         why = os.strerror(error.errno) if error.errno else type(error).__name__
         where = f"{error.filename}: " if isinstance(error.filename, str) else ""
         what = f"{where}cannot be read or written ({why}); choose another place, or ask for permission"
-        console.print(Text.assemble(("error: ", "bold red"), readable(what)))
+        screen.print(Text.assemble(("error: ", "bold red"), readable(what)))
         sys.exit(1)
     except Exception as error:
         # A message from below may quote data, so only its kind is shown.
-        console.print(Text.assemble(("internal error: ", "bold red"), f"{type(error).__name__}. "), end="")
-        console.print("This is a defect; please report it with the command you ran, not with your data.")
+        screen.print(Text.assemble(("internal error: ", "bold red"), f"{type(error).__name__}. "), end="")
+        screen.print("This is a defect; please report it with the command you ran, not with your data.")
         sys.exit(70)
 
 

@@ -197,7 +197,7 @@ def steward(
     if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii() or len(name) > 40:
         raise SettingsError("a steward's name has letters, digits, - and _, at most 40 of them")
     _store(kit)
-    path = key or _key_path(kit, name)
+    path = key or key_path(kit, name)
     secret = None
     if not unprotected:
         given = os.environ.get(PASSPHRASE)
@@ -230,16 +230,22 @@ def _signer(store: RequestStore, request: StewardRequest, name: str | None, key:
     who = name or getpass.getuser()
     if not request.content.stewards:
         return Steward(who)
-    path = key or _key_path(store.path.parent, who)
     if who not in request.content.stewards:
         return Steward(who)  # the store says who may decide
+    return load_key(who, key or key_path(store.path.parent, who))
+
+
+def load_key(name: str, path: Path) -> Steward:
+    """A steward with their key; its passphrase is asked for at the terminal, or read from the environment."""
+    from verticopula.storage.steward_keys import Steward
+
     secret = os.environ.get(PASSPHRASE)
     if secret is None and path.is_file() and b"ENCRYPTED" in path.read_bytes():
-        secret = str(typer.prompt(f"Passphrase of {who}", hide_input=True))
-    return Steward.load(who, path, secret.encode() if secret else None)
+        secret = str(typer.prompt(f"Passphrase of {name}", hide_input=True))
+    return Steward.load(name, path, secret.encode() if secret else None)
 
 
-def _key_path(kit: Path, name: str) -> Path:
+def key_path(kit: Path, name: str) -> Path:
     """In the steward's own account, not in the kit: `join` must not be able to sign for anybody."""
     import tomllib
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from verticopula.errors import ProtocolError
 from verticopula.network.control_messages import ResultReply
@@ -97,3 +99,47 @@ def _replace_file(folder: int, name: str, content: bytes) -> None:
     except OSError:
         os.unlink(partly, dir_fd=folder)
         raise ProtocolError(f"a folder stands where the study's {name} belongs") from None
+
+
+def list_result(out: Path, names: Collection[str]) -> list[tuple[str, int]]:
+    """Which of a study's files are in a folder, and how many bytes each has; no link is followed.
+
+    Parameters
+    ----------
+    out : the folder; nothing is there where it is none
+    names : as for `write_result`
+    """
+    found = []
+    for name in sorted(names):
+        try:
+            with open_result(out, name) as file:
+                found.append((name, os.fstat(file.fileno()).st_size))
+        except LookupError:
+            continue
+    return found
+
+
+def open_result(out: Path, name: str) -> BinaryIO:
+    """A study's file, open for reading; LookupError where there is none, or a link is on the way to it.
+
+    Parameters
+    ----------
+    out : the study's folder
+    name : one of `study_folder.file_names`
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            here = os.open(out, _OPEN_FOLDER)
+            stack.callback(os.close, here)
+            *folders, last = name.split("/")
+            for folder in folders:
+                here = os.open(folder, _OPEN_FOLDER, dir_fd=here)
+                stack.callback(os.close, here)
+            handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here)
+        except (OSError, ValueError):
+            raise LookupError(name) from None
+    file = os.fdopen(handle, "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise LookupError(name)
+    return file

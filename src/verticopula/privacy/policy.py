@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -129,6 +129,20 @@ class Policy(CheckedModel):
         for name, value in self.model_dump(mode="json", exclude_unset=True).items():
             given |= {f"{name}.{key}": inner for key, inner in value.items()} if name == "caps" else {name: value}
         return given
+
+    @classmethod
+    def from_rules(cls, rules: Mapping[str, Any]) -> Policy:
+        """The policy that has these rules; SchemaError lists every problem.
+
+        Parameters
+        ----------
+        rules : as `rules` gave them
+        """
+        nested: dict[str, Any] = {}
+        for name, value in rules.items():
+            outer, _, inner = name.partition(".")
+            nested = {**nested, outer: {**nested.get(outer, {}), inner: value}} if inner else {**nested, name: value}
+        return cls(**nested)
 
     def check_columns(self, party: str, columns: Iterable[str]) -> None:
         """Raise PolicyRefused if one of these columns is not shared; even who has a value in it is not told.

@@ -178,6 +178,17 @@ def format_epsilon(epsilon: float) -> str:
     return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:.3g}"
 
 
+def format_remaining(epsilon: float) -> str:
+    """Three significant digits, rounded down, so that no printed remainder overstates."""
+    if not epsilon > 0.0:
+        return "0"
+    if math.isinf(epsilon):
+        return "infinite"
+    step = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
+    rounded = math.floor(epsilon / step + 1e-9) * step
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:.3g}"
+
+
 def state_privacy(releases: Iterable[Release], delta: float | None = None) -> PrivacyStatement:
     """Account for every release at every unit."""
     entries = list(releases)

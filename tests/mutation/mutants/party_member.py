@@ -112,8 +112,8 @@ MUTANTS = (
     Mutant(
         "member-forgets-overlap",
         "protocol/party/member.py",
-        "account=self._account,",
-        "account=replace(self._account, overlapping=()),",
+        "overlapping=self._account.overlapping,",
+        "overlapping=(),",
         "a cap would ignore other tables with the same people",
         PEOPLE_CHARGED,
         equivalent="the line below names the same tables again whenever something is charged, and those opened since",
