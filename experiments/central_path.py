@@ -93,7 +93,7 @@ def _approximate_locally(
         point, solved = solver.solve(weights, point, watch.tolerance * unit)
         renewed = penalty.slope(group_norms(point.coef, starts), own)
         change = float(np.max(np.abs(renewed - weights) / np.maximum(own, 1e-300), initial=0.0))
-        if watch.rests(change):
+        if watch.has_converged(change):
             return point, solved
         weights = renewed
     return point, False

@@ -79,7 +79,7 @@ def solve_lasso(
         else:
             everything = False
             if sweeps % _SWEEPS_PER_LEAP == 0:
-                _leap(gram, linear, weights, starts, coef, gradient)
+                _newton_step(gram, linear, weights, starts, coef, gradient)
                 gradient = gram @ coef - linear
     return sweeps
 
@@ -124,7 +124,7 @@ def _move_group(
 
 
 @njit(cache=True, nogil=True)
-def _leap(gram: Floats, linear: Floats, weights: Floats, starts: Ints, coef: Floats, gradient: Floats) -> None:
+def _newton_step(gram: Floats, linear: Floats, weights: Floats, starts: Ints, coef: Floats, gradient: Floats) -> None:
     """One Newton step over the groups that are not zero, for columns so correlated that sweeps creep.
 
     Where it would carry a coefficient through zero it stops there; the sweeps that follow decide what stays.
@@ -150,7 +150,7 @@ def _leap(gram: Floats, linear: Floats, weights: Floats, starts: Ints, coef: Flo
             slope[begin] += np.copysign(weights[g], coef[inside[begin]])
             kinked[begin] = weights[g] > 0.0  # only a single, penalised column has a kink on its way
         else:
-            _bend_group(hessian, slope, coef[inside], begin, end, weights[g])
+            _add_group_curvature(hessian, slope, coef[inside], begin, end, weights[g])
         begin = end
     step = -np.linalg.solve(hessian, slope)
     share = 1.0
@@ -168,7 +168,7 @@ def _leap(gram: Floats, linear: Floats, weights: Floats, starts: Ints, coef: Flo
 
 
 @njit(cache=True, nogil=True)
-def _bend_group(hessian: Floats, slope: Floats, inside: Floats, begin: int, end: int, weight: float) -> None:
+def _add_group_curvature(hessian: Floats, slope: Floats, inside: Floats, begin: int, end: int, weight: float) -> None:
     """Add the first and second derivatives of weight ||b|| for the columns from `begin` to `end`."""
     norm = np.sqrt(np.sum(inside[begin:end] ** 2))
     for a in range(begin, end):

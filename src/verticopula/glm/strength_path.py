@@ -137,7 +137,7 @@ class ConvergenceMonitor:
     def _forget(self) -> None:
         self._before, self._rate = np.inf, 0.0
 
-    def rests(self, change: float, *, at_once: bool = False) -> bool:
+    def has_converged(self, change: float, *, at_once: bool = False) -> bool:
         """Whether this change of the weights was the last.
 
         Parameters

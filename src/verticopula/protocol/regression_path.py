@@ -262,7 +262,7 @@ class _Run:
         watch = ConvergenceMonitor(tolerance, self._settings.family)
         for _ in range(PATH_TUNING.most_lla_steps):
             solved = yield from self._iterate(tracks["main"], "main", weights, strength, watch.tolerance)
-            if watch.rests(max(reply.weight_change for reply in solved.replies), at_once=solved.rounds == 1):
+            if watch.has_converged(max(reply.weight_change for reply in solved.replies), at_once=solved.rounds == 1):
                 return solved
             weights = "own"
         return replace(solved, converged=False)

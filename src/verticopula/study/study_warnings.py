@@ -31,7 +31,7 @@ class WarningThresholds:
     ----------
     low_overlap : common subjects; with fewer a correlation is mostly noise
     few_in_pattern : subjects of a rare missing pattern
-    piled_up : share of all mass in the outermost cell, and twice its neighbour's, that is a heap at a bound
+    heap_share : share of all mass in the outermost cell, and twice its neighbour's, that is a heap at a bound
     few_observed : subjects; with fewer a margin is mostly noise
     noise_deviations : of a count; a column whose values are fewer cannot be told from one without any
     nearly_all : share of all mass in one cell that leaves nothing to associate
@@ -41,7 +41,7 @@ class WarningThresholds:
 
     low_overlap: int = 30
     few_in_pattern: int = 10
-    piled_up: float = 0.05
+    heap_share: float = 0.05
     few_observed: int = 10
     noise_deviations: float = 4.0
     nearly_all: float = STRICT_TUNING.nearly_all
@@ -151,7 +151,7 @@ def _earlier(fitted: FittedStudy) -> Iterator[StudyWarning]:
 
 
 def _range(fitted: FittedStudy) -> Iterator[StudyWarning]:
-    heaps = list(piled_up(fitted))
+    heaps = list(heaped_columns(fitted))
     if heaps:
         names = [f"{key} ({format_percent(share)} at {end})" for key, end, share in heaps]
         yield StudyWarning(
@@ -163,14 +163,14 @@ def _range(fitted: FittedStudy) -> Iterator[StudyWarning]:
         )
 
 
-def piled_up(fitted: FittedStudy) -> Iterator[tuple[ColumnKey, str, float]]:
+def heaped_columns(fitted: FittedStudy) -> Iterator[tuple[ColumnKey, str, float]]:
     """Columns whose outermost cell holds much more than the one beside it; a bound of zero is a natural heap."""
     for key, margin in fitted.result.copula.margins.items():
         shares, bounds = margin.probabilities, margin.column.bounds
         if bounds is None or shares.size < 4:
             continue
         for bound, outer, inner in ((bounds[0], shares[0], shares[1]), (bounds[1], shares[-1], shares[-2])):
-            if bound != 0.0 and outer >= WARN_AT.piled_up and outer > 2.0 * inner:
+            if bound != 0.0 and outer >= WARN_AT.heap_share and outer > 2.0 * inner:
                 yield key, f"{bound:,g}", float(outer)
 
 

@@ -15,7 +15,7 @@ def steps_until_rest(rate: float) -> int:
     """Changes of the weights that become smaller by one rate, from 1."""
     watch, change = ConvergenceMonitor(TOLERANCE, GAUSSIAN), 1.0
     for step in range(1, 1000):
-        if watch.rests(change):
+        if watch.has_converged(change):
             return step
         change *= rate
     raise AssertionError("the weights never rested")
@@ -32,31 +32,31 @@ def test_weights_rest_when_what_is_left_to_go_is_small(rate: float) -> None:
 
 def test_small_changes_that_grow_are_no_rest() -> None:
     watch = ConvergenceMonitor(TOLERANCE, GAUSSIAN)
-    assert not any(watch.rests(change) for change in (1.05e-2, 9.90e-3, 9.95e-3, 9.99e-3))
+    assert not any(watch.has_converged(change) for change in (1.05e-2, 9.90e-3, 9.95e-3, 9.99e-3))
 
 
 def test_next_to_nothing_is_rest_whatever_came_before() -> None:
     watch = ConvergenceMonitor(TOLERANCE, GAUSSIAN)
-    assert not watch.rests(5e-2)
-    assert watch.rests(0.0)
+    assert not watch.has_converged(5e-2)
+    assert watch.has_converged(0.0)
 
 
 def test_where_the_loss_is_flat_they_rest_once_more_at_a_tenth_of_the_tolerance() -> None:
     watch = ConvergenceMonitor(TOLERANCE, BINOMIAL)
     assert watch.tolerance == TOLERANCE
-    assert not watch.rests(0.0)
+    assert not watch.has_converged(0.0)
     assert watch.tolerance == pytest.approx(TOLERANCE / 10)
-    assert not watch.rests(5e-2)  # a column came in
+    assert not watch.has_converged(5e-2)  # a column came in
     assert watch.tolerance == pytest.approx(TOLERANCE / 10)
-    assert watch.rests(0.0)
+    assert watch.has_converged(0.0)
 
 
 def test_a_solver_that_was_content_with_its_start_is_asked_for_more_but_not_without_end() -> None:
     watch = ConvergenceMonitor(TOLERANCE, GAUSSIAN)
-    assert not watch.rests(1.0, at_once=True)
+    assert not watch.has_converged(1.0, at_once=True)
     assert watch.tolerance == pytest.approx(TOLERANCE / 2)
-    assert not watch.rests(1.0)
+    assert not watch.has_converged(1.0)
     assert watch.tolerance == pytest.approx(TOLERANCE / 2)
     for _ in range(20):
-        watch.rests(1.0, at_once=True)
+        watch.has_converged(1.0, at_once=True)
     assert watch.tolerance == pytest.approx(TOLERANCE / 100)
