@@ -106,7 +106,7 @@ class OverTheNetwork:
     def start(self) -> None:
         self.sessions.start()
         self.net.start("a", "b")
-        end = time.monotonic() + 300.0
+        end = time.monotonic() + 1200.0
         while not (self.sessions.connected("a") and self.sessions.connected("b")):
             assert time.monotonic() < end, "the parties did not connect"
             time.sleep(0.05)

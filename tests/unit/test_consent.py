@@ -241,7 +241,7 @@ def test_nothing_else_is_written_while_a_question_stands_on_the_terminal() -> No
         "log.warning('before it'); asking[0] = True; log.error('beside it'); asking[0] = False;"
         "log.warning('after it'); print('FILE', (kit.folder / 'log.txt').read_text())"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=1200)
     screen, _, file = done.stdout.partition("FILE")
     assert "before it" in screen
     assert "after it" in screen

@@ -202,7 +202,7 @@ def test_on_a_terminal_it_asks_and_enter_leaves_a_question_open(tables: Path) ->
     # sector left out, then Enter for everything else
     answers = ["", "", "", "", "1,2,3,4,5", "", "5", "1 100000", "count", "", "out", *([""] * 12)]
     os.write(leader, "".join(f"{answer}\n" for answer in answers).encode())
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     os.close(leader)
     assert process.returncode == 0, err
     raw = drafted()

@@ -324,7 +324,7 @@ def test_a_reader_who_goes_away_is_no_error(folder: Path, call: Call) -> None:
     )
     os.close(writing)
     os.close(reading)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=600)
     assert b"defect" not in err
 
 
