@@ -20,6 +20,7 @@ from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.wire import encode
 from verticopula.schema.federation import Federation
 from verticopula.storage.blobs import FolderBlobs
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.vault import Vault
 
@@ -44,7 +45,7 @@ def make(vault: Vault, name: str = "left", **settings: Any) -> LocalParty:
         "ledger": vault.ledger,
         "replies": vault.replies,
         "fits": vault.fits,
-        "table_id": identify(vault, (f"s{i}" for i in range(N))),
+        "account": TableAccount(identify(vault, (f"s{i}" for i in range(N))), {}),
     }
     return LocalParty(AlignedTable(federation(name).party(name), columns), **{**given, **settings})
 

@@ -37,6 +37,7 @@ from verticopula.protocol.regression_path import FederatedPath, RegressionSettin
 from verticopula.protocol.wire import encode
 from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.blobs import MemoryBlobs
+from verticopula.storage.known_tables import NO_ACCOUNT, TableAccount
 from verticopula.storage.ledger import read_ledger
 from verticopula.storage.vault import Vault, inspect_vault
 from verticopula.transport.delivery import drive
@@ -199,14 +200,14 @@ def test_a_cap_holds_whatever_the_party_is_called(tmp_path: Path) -> None:
             with pytest.raises(BudgetExceeded, match="nothing was drawn"):
                 make(vault, name, policy=policy, noise=Untouchable()).handle(replace(REQUEST, study="more"))
         other = identify(vault, (f"other{i}" for i in range(N)))
-        make(vault, "third", policy=policy, table_id=other).handle(replace(REQUEST, study="more"))
-        assert {entry.table for entry in vault.ledger} == {other, make(vault).table_id}
+        make(vault, "third", policy=policy, account=TableAccount(other, {})).handle(replace(REQUEST, study="more"))
+        assert {entry.table for entry in vault.ledger} == {other, make(vault).account.table}
 
 
 def test_entries_of_nobody_s_table_count_for_the_party(tmp_path: Path) -> None:
     policy = Policy(caps=Caps(client=2.5 * PRICE))  # the other party's entry and a new one would still fit
     with Vault.open(tmp_path) as vault:
-        make(vault, table_id="").handle(REQUEST)
+        make(vault, account=NO_ACCOUNT).handle(REQUEST)
         make(vault, "right", policy=policy).handle(REQUEST)
         with pytest.raises(BudgetExceeded):
             make(vault, policy=policy).handle(replace(REQUEST, study="more"))
@@ -268,7 +269,7 @@ class Restarting:
             policy=Policy(methods=(RAW_REGRESSION,)),
             replies=vault.replies,
             fits=vault.fits,
-            table_id=identify(vault, (f"s{i}" for i in range(ROWS))),
+            account=TableAccount(identify(vault, (f"s{i}" for i in range(ROWS))), {}),
         )
 
     def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:

@@ -24,6 +24,7 @@ from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.strict_method import StrictReleases, open_all
 from verticopula.schema.federation import Federation
 from verticopula.stats.strict.strict_plan import pool_cells
+from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import Transport, drive
 
@@ -51,7 +52,7 @@ def make_parties(
         if vaults is not None:
             vault = vaults[name]
             settings |= {"ledger": vault.ledger, "replies": vault.replies, "records": vault.studies}
-            settings |= {"table_id": identify(vault, tables[name]["subject_id"].to_list())}
+            settings |= {"account": TableAccount(identify(vault, tables[name]["subject_id"].to_list()), {})}
         settings |= {"authenticity": shared_authenticity(KEY), "federation": federation}
         found[name] = LocalParty(table, **{**settings, **(own or {}).get(name, {})})
     return found

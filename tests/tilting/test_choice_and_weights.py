@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from verticopula.data.missingness import unique_masks
 from verticopula.simulate.strict_openings import simulate_gram
 from verticopula.stats.tilting.cell_features import make_features
-from verticopula.stats.tilting.opening_plan import CodedColumn, find_presence, plan_openings
+from verticopula.stats.tilting.opening_plan import CodedColumn, plan_openings
 from verticopula.stats.tilting.openings import OpenedGram, gram_deviation
 from verticopula.stats.tilting.pair_choice import PairEvidence, select_pairs
 from verticopula.stats.tilting.pooling import pool_column
@@ -67,7 +68,7 @@ def test_weighted_records_have_the_allowed_length_and_rare_parties_more_of_it() 
     known = rng.random((5_000, 3)) < np.array([0.1, 0.8, 1.0])
     known[:, 2] = True
     longest = np.array([4.0, 4.0, 8.0])
-    patterns, pattern_of, counts = find_presence(known)
+    patterns, pattern_of, counts = unique_masks(known)
     assert (patterns[pattern_of] == known).all()
     weights = choose_row_weights(patterns, counts, longest, np.array([4, 4, 8]), 2.0)[pattern_of]
     assert (weights[~known] == 0.0).all()
@@ -80,7 +81,7 @@ def test_weighted_records_have_the_allowed_length_and_rare_parties_more_of_it() 
 @pytest.mark.parametrize("noise", [2.0, 30.0, 500.0])
 def test_the_search_for_weights_is_as_good_as_a_general_optimiser(noise: float) -> None:
     rng = np.random.default_rng(3)
-    patterns, _, counts = find_presence(rng.random((20_000, 5)) < rng.uniform(0.1, 1.0, 5))
+    patterns, _, counts = unique_masks(rng.random((20_000, 5)) < rng.uniform(0.1, 1.0, 5))
     longest, n_columns = rng.uniform(3.0, 30.0, 5), rng.integers(1, 15, 5)
 
     def weights_at(logs: np.ndarray) -> np.ndarray:

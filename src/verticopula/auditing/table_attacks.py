@@ -15,6 +15,7 @@ from scipy.special import ndtri
 
 from verticopula.auditing.encoded_rows import EncodedRows, nearest, tied_nearest
 from verticopula.auditing.findings import Finding, auc, can_tell_from_half, difference_of_means, wilson_interval
+from verticopula.data.missingness import unique_masks
 from verticopula.schema.columns import ColumnKey
 
 Floats = NDArray[np.float64]
@@ -92,9 +93,9 @@ def _copula_density(grades: Floats, correlation: Floats) -> Floats:
     latent = ndtri(np.clip(grades, 1e-3, 1 - 1e-3))
     known = ~np.isnan(latent)
     out = np.zeros(len(latent))
-    patterns, index = np.unique(known, axis=0, return_inverse=True)
+    patterns, index, _ = unique_masks(known)
     for k, pattern in enumerate(patterns):
-        rows = np.flatnonzero(index.ravel() == k)
+        rows = np.flatnonzero(index == k)
         if not pattern.any():
             continue
         z = latent[np.ix_(rows, np.flatnonzero(pattern))]
@@ -145,10 +146,10 @@ def _known_to_same_parties(keys: Sequence[ColumnKey], values: Floats) -> Iterato
     names = list(dict.fromkeys(key.party for key in keys))
     parts = [[k for k, key in enumerate(keys) if key.party == name] for name in names]
     known = np.column_stack([~np.isnan(values[:, part]).all(axis=1) for part in parts])
-    patterns, index = np.unique(known, axis=0, return_inverse=True)
+    patterns, index, _ = unique_masks(known)
     for k, pattern in enumerate(patterns):
         if pattern.any():
-            yield np.flatnonzero(index.ravel() == k)
+            yield np.flatnonzero(index == k)
 
 
 def attribute_inference(exposed: AttackedTable, confidence: float, rng: np.random.Generator) -> Finding:

@@ -18,6 +18,7 @@ from verticopula.schema.columns import ColumnKey
 from verticopula.schema.methods import METHODS
 
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 FEWEST_IN_COMMON = 2  # with fewer common subjects nothing can be said about two columns' association
 
@@ -105,13 +106,32 @@ def count_common(observed: Bools) -> NDArray[np.int64]:
     return (seen.T @ seen).astype(np.int64)
 
 
+def unique_masks(masks: Bools) -> tuple[Bools, Ints, Ints]:
+    """((P, q) different rows in the order that `np.unique` has, (N,) each row's number among them, (P,) how often).
+
+    Rows are read as binary numbers, 32 columns at a time: `np.unique(axis=0)` compares them byte by byte, and takes
+    thirty times as long on a million rows.
+
+    Parameters
+    ----------
+    masks : (N, q)
+    """
+    packed = np.packbits(masks, axis=1)
+    words = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 4))).view(">u4")
+    numbers = np.zeros(masks.shape[0], dtype=np.int64)
+    for k in range(words.shape[1]):
+        numbers = np.unique((numbers << 32) | words[:, k], return_inverse=True)[1].reshape(-1)
+    _, first, numbers, counts = np.unique(numbers, return_index=True, return_inverse=True, return_counts=True)
+    return masks[first], numbers.reshape(-1).astype(np.int64), counts.astype(np.int64)
+
+
 def summarise_missingness(observed: Mapping[ColumnKey, Bools]) -> Missingness:
     """From one public mask per column."""
     parties = tuple(dict.fromkeys(key.party for key in observed))
     columns = {party: [key for key in observed if key.party == party] for party in parties}
     stacked = {party: np.column_stack([observed[key] for key in columns[party]]) for party in parties}
     known = np.column_stack([stacked[party].any(axis=1) for party in parties])
-    rows, counts = np.unique(known, axis=0, return_counts=True)
+    rows, _, counts = unique_masks(known)
     order = np.argsort(-counts, kind="stable")
     together = count_common(np.column_stack([observed[key] for key in observed]))
     keys = list(observed)

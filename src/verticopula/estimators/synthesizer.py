@@ -18,19 +18,18 @@ from sklearn.exceptions import NotFittedError
 from verticopula.data.missingness import Missingness
 from verticopula.data.tables import AlignedTable, align_tables, knows_everybody
 from verticopula.errors import CellsWarning, SettingsError, StudyWarning, VerticopulaError
-from verticopula.formatting import count_of, format_percent, format_small, readable
+from verticopula.formatting import readable
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.notebook import alarm_html, box, live_progress, text_html
+from verticopula.notebook import box, live_progress, text_html
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise, server_generator
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.release import Release
-from verticopula.privacy.statement import PrivacyStatement, format_epsilon
-from verticopula.protocol.coordinator_side import CoordinatorSide, needs_handler, own_handler
-from verticopula.protocol.method_registry import find_protocol
+from verticopula.privacy.statement import PrivacyStatement
+from verticopula.protocol.coordinator_side import own_handler
 from verticopula.protocol.secure_sums import ComputeHandler
-from verticopula.protocol.shared_rounds import Rounds
-from verticopula.protocol.study_lifecycle import Alignment, BegunStudy, LedgerHead, begin_study
+from verticopula.protocol.study_lifecycle import Alignment, BegunStudy, LedgerHead
+from verticopula.protocol.study_rounds import study_rounds
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.conditions import check_met, read_conditions
 from verticopula.schema.defaults import DEFAULT_ROUNDS
@@ -53,6 +52,7 @@ from verticopula.study.kept_constraints import keep_constraints
 from verticopula.study.missing_values import AS_OBSERVED, COMPLETE, check_missing, empty_as_observed
 from verticopula.study.relation_sums import add_related
 from verticopula.study.saved_study import load_study, save_study
+from verticopula.study.study_box import study_html
 from verticopula.study.study_pricing import price_releases
 from verticopula.study.study_warnings import ALIGNED_ROWS, CATEGORIES, find_warnings
 from verticopula.study.synthetic_tables import SyntheticTables, decode_tables
@@ -312,65 +312,19 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         server_seed : of the coordinator's own draws, which protect nobody; repeats them after a crash
         """
         name = study or self._unused_name()
-        rounds = self._rounds(
+        rounds = study_rounds(
+            self.federation,
+            self.check(),
             name,
             alignment=alignment,
             witnesses=witnesses,
             requester=requester,
             purpose=purpose,
-            progress=progress,
+            progress=progress or live_progress() or show_nothing,
             compute_handler=compute_handler,
             server_seed=server_seed,
         )
         return self._price_and_adopt(name, *drive(rounds, transport), server_seed=server_seed)
-
-    def _rounds(
-        self,
-        study: str,
-        *,
-        alignment: Alignment = "hash",
-        witnesses: Mapping[str, LedgerHead] | None = None,
-        requester: str = "",
-        purpose: str = "",
-        progress: Progress | None = None,
-        compute_handler: ComputeHandler | None = None,
-        server_seed: int | None = None,
-    ) -> Rounds[tuple[BegunStudy, FitResult]]:
-        """The whole study over members, as rounds; `_price_and_adopt` takes what it returns.
-
-        Parameters
-        ----------
-        study, alignment, witnesses, requester, purpose, progress, compute_handler, server_seed : as `fit_transport` has
-            them
-        """
-        settings, budget = self.check(), self.budget
-        if compute_handler is None and needs_handler(self.federation, settings.method):
-            raise SettingsError(
-                f"a study of two parties by method {settings.method!r} needs the coordinator as the third: give it a "
-                "handler"
-            )
-        seed = settings.random_state
-        begun = yield from begin_study(
-            self.federation,
-            study,
-            settings.method,
-            seed=seed,
-            alignment=alignment,
-            witnesses=witnesses,
-            requester=requester,
-            purpose=purpose,
-        )
-        rng = server_generator(server_seed if seed is None else seed, "fit")
-        side = CoordinatorSide(
-            rng,
-            progress or live_progress() or show_nothing,
-            compute_handler,
-            begun.context,
-            settings.printed_choices,
-            settings.dependence,
-        )
-        rounds = find_protocol(settings.method, settings.variant)
-        return begun, (yield from rounds(self.federation, budget, study, side))
 
     def make_compute_handler(self, records: RecordStore, authenticity: Authenticity) -> ComputeHandler | None:
         """The coordinator's own handler, for a strict study of two parties; None where it has no part in the sums.
@@ -387,7 +341,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     def _price_and_adopt(
         self, study: str, begun: BegunStudy, result: FitResult, server_seed: int | None = None
     ) -> Synthesizer:
-        """This synthesizer, fitted with what `_rounds` returned.
+        """This synthesizer, fitted with what `study_rounds` returned.
 
         `ledger_` is then what parties were asked for, at their prices.
 
@@ -574,7 +528,9 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         return summarise_study(self._fitted())
 
     def _repr_html_(self) -> str:
-        return _synthesizer_html(self)
+        if not hasattr(self, "study_"):
+            return box([f"<b>{text_html(repr(self))}</b>", "Not fitted yet."], [], [])
+        return study_html(self.study_)
 
     def report(
         self,
@@ -655,28 +611,3 @@ def _warn(warning: StudyWarning, stacklevel: int) -> None:
     category = CATEGORIES.get(warning.code)
     if category is not None:
         warnings.warn(readable(str(warning)), category, stacklevel=stacklevel)
-
-
-def _synthesizer_html(synthesizer: Synthesizer) -> str:
-    """Settings; once it is fitted, what it cost and who is missing where."""
-    if not hasattr(synthesizer, "study_"):
-        return box([f"<b>{text_html(repr(synthesizer))}</b>", "Not fitted yet."], [], [])
-    settings = ", ".join(f"{name} {value}" for name, value in synthesizer.settings_.items())
-    head = f"<b>Synthesizer</b> for {text_html(str(synthesizer.federation.name))}: {text_html(settings)}"
-    missing, privacy = synthesizer.missingness_, synthesizer.privacy_
-    lines = [head, *(alarm_html(line) for line in privacy.warnings)]
-    asked, complete = synthesizer.study_.unit, missing.complete_cases / missing.n_subjects
-    lines.append(
-        f"{count_of(missing.n_subjects, 'subject')}, {format_percent(complete)} known to every party; "
-        f"ε per {asked.value} {format_epsilon(privacy.epsilon(asked))}, per person {format_epsilon(privacy.person)} "
-        f"at δ = {format_small(privacy.delta)}"
-    )
-    rows = [
-        [
-            name,
-            f"{format_percent(1.0 - missing.rate(name))}",
-            *(format_epsilon(e) for e in (own.variable, own.client, own.block)),
-        ]
-        for name, own in privacy.parties.items()
-    ]
-    return box(lines, ["party", "known", "ε per variable", "ε per client", "ε per block"], rows, numbers=1)

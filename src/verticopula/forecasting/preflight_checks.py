@@ -32,7 +32,7 @@ from verticopula.schema.units import Unit
 from verticopula.stats.copula import latent_count
 from verticopula.stats.marginals import to_unit
 from verticopula.stats.strict.noise_budget import plan_strict_budget
-from verticopula.storage.known_tables import TableAccount
+from verticopula.storage.known_tables import NO_ACCOUNT, TableAccount
 from verticopula.study.study_warnings import gravest_first, warn_of_unit
 
 
@@ -276,7 +276,7 @@ def _counted(
     proposed: list[Release],
 ) -> Iterator[tuple[str, float, float]]:
     """Of every cap of a party: its unit, what counts against it after these releases, and the cap."""
-    account = accounts.get(name, TableAccount("", {}))
+    account = accounts.get(name, NO_ACCOUNT)
     about = name, account.table, account.overlapping
     own = spent_on(spent, *about)
     people = spent_on_people(spent, *about, account.same_people)

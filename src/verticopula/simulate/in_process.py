@@ -35,7 +35,7 @@ from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.study_settings import StudySettings
 from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import FitResult
-from verticopula.storage.known_tables import TableAccount
+from verticopula.storage.known_tables import NO_ACCOUNT, TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import MemoryRecords
 from verticopula.transport.delivery import RequestHandler, drive
@@ -84,7 +84,6 @@ def run_in_process(
     counter = _Counter(progress, "flipping comparisons", total)
     authenticity = shared_authenticity(secrets.token_bytes(32))
     with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as executor:
-        charged = {name: (accounts or {}).get(name, TableAccount("", {})) for name in tables}
         parties: dict[str, RequestHandler] = {
             name: LocalParty(
                 table,
@@ -96,10 +95,7 @@ def run_in_process(
                 on_column=counter.add,
                 authenticity=authenticity,
                 federation=federation,
-                table_id=charged[name].table,
-                column_ids=charged[name].columns,
-                overlapping=charged[name].overlapping,
-                same_people=charged[name].same_people,
+                account=(accounts or {}).get(name, NO_ACCOUNT),
                 consents=StudyConsents(name, federation, MemoryRecords(), authenticity) if ask_consent else None,
                 printed_choices=printed_choices,
             )

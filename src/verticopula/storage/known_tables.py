@@ -54,6 +54,9 @@ class TableAccount:
     people: TableSketch | None = field(default=None, compare=False, repr=False)
 
 
+NO_ACCOUNT = TableAccount("", {})  # no vault keeps track of whom the table is about
+
+
 @dataclass(frozen=True)
 class KnownTable:
     """The names of one table (several, if it joined some), and everybody and every column ever in it.

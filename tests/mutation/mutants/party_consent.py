@@ -57,7 +57,7 @@ MUTANTS = (
     Mutant(
         "others-openings-block",
         "protocol/party/study_admission.py",
-        """lately - with_releases if opened.startswith(f"{federation}:")]""",
+        """lately - with_releases if begun.startswith(f"{federation}:")]""",
         "lately - with_releases]",
         "another federation's coordinator could keep this one's studies waiting",
         one_of(REFUSALS_ARE_BOUNDED, "another_federation_s_openings_keep_nobody_waiting"),

@@ -112,8 +112,8 @@ MUTANTS = (
     Mutant(
         "member-forgets-overlap",
         "protocol/party/member.py",
-        "overlapping=self._account.overlapping,",
-        "overlapping=(),",
+        "account=self._account,",
+        "account=replace(self._account, overlapping=()),",
         "a cap would ignore other tables with the same people",
         PEOPLE_CHARGED,
         equivalent="the line below names the same tables again whenever something is charged, and those opened since",

@@ -186,8 +186,8 @@ MUTANTS = (
     Mutant(
         "member-opened-later-not-seen",
         "protocol/party/local_party.py",
-        "return (*self.overlapping, *self.opened_since())",
-        "return self.overlapping",
+        "return (*self.account.overlapping, *self.opened_since())",
+        "return self.account.overlapping",
         "what another member of the vault released later would not count",
         PEOPLE_CHARGED,
     ),

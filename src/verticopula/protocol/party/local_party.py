@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
@@ -76,6 +76,7 @@ from verticopula.stats.copula import latent_count
 from verticopula.stats.marginals import cell_count, release_cells, to_cells
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.storage.blobs import Blobs, MemoryBlobs
+from verticopula.storage.known_tables import NO_ACCOUNT, TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import MemoryRecords, RecordStore
 
@@ -110,8 +111,7 @@ class LocalParty:
     authenticity : how its public keys in secure sums are signed, and the others' are known; None for none
     federation : the party's own file, which says who takes part in secure sums and with which columns; without it the
         party takes no part in them
-    table_id, column_ids, overlapping, same_people : whom the table is about, which columns it has, and which other
-        tables have some of its people (`TableAccount`), so that caps hold whatever the party and its columns are called
+    account : whose budget is charged, so that caps hold whatever the party and its columns are called
     opened_since : names tables with some of its people again, when something is charged: another member of the same
         process may have opened one
     consents : what the party has consented to; without it nobody is asked, as where a mechanism is run on its own
@@ -132,10 +132,7 @@ class LocalParty:
     records: RecordStore = field(default_factory=MemoryRecords)
     authenticity: Authenticity | None = None
     federation: Federation | None = None
-    table_id: str = ""
-    column_ids: Mapping[str, str] = field(default_factory=dict)
-    overlapping: tuple[str, ...] = ()
-    same_people: tuple[str, ...] = ()
+    account: TableAccount = NO_ACCOUNT
     opened_since: Callable[[], tuple[str, ...]] = lambda: ()
     consents: StudyConsents | None = None
     ask_steward: Callable[[ConsentQuestion], None] = lambda question: None
@@ -239,7 +236,7 @@ class LocalParty:
                     proposal.purpose,
                     proposal.alignment,
                     tuple(entries),
-                    tuple(spent_on(spent, self.name, self.table_id, self._overlapping())),
+                    tuple(spent_on(spent, self.name, self.account.table, self._overlapping())),
                     proposal.variant,
                     not self.noise.is_private,
                 )
@@ -447,13 +444,13 @@ class LocalParty:
         return [entry for query in request.queries for entry in self._entries(request, query)]
 
     def _approve(self, method: str, proposed: list[Release], spent: list[Release]) -> None:
-        about = self.name, self.table_id, self._overlapping()
-        people = spent_on_people(spent, *about, self.same_people)
+        about = self.name, self.account.table, self._overlapping()
+        people = spent_on_people(spent, *about, self.account.same_people)
         self.policy.check(self.name, method, proposed, spent_on(spent, *about), people)
 
     def _overlapping(self) -> tuple[str, ...]:
         """Other tables with some of these people, also those that were opened after this one."""
-        return (*self.overlapping, *self.opened_since())
+        return (*self.account.overlapping, *self.opened_since())
 
     def _check_queries(self, request: ReleaseRequest) -> None:
         self._check_columns([query.column for query in request.queries], request.sampler)
@@ -506,7 +503,8 @@ class LocalParty:
         return self._pricing(request.study).completed_round(column, request.sampler, n_observed, n_missing, epsilon)
 
     def _pricing(self, study: str) -> Pricing:
-        return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, self.table_id, self.column_ids)
+        about = self.account
+        return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, about.table, about.columns)
 
     def _release_column(self, request: ReleaseRequest, query: ColumnQuery) -> ColumnRelease:
         column = self.table.party.column(query.column)

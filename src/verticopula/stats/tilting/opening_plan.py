@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.data.missingness import unique_masks
 from verticopula.stats.tilting.cell_features import CellFeatures, make_features
 from verticopula.stats.tilting.latent_scores import choose_cap
 from verticopula.stats.tilting.openings import OpenedGram, gram_deviation
@@ -114,17 +115,6 @@ def party_lengths(features: Sequence[CellFeatures], owners: Ints, n_parties: int
     return np.bincount(owners, weights=[f.largest for f in features], minlength=n_parties).astype(np.float64)
 
 
-def find_presence(known: Bools) -> tuple[Bools, Ints, Ints]:
-    """((P, K) presence patterns in a fixed order, (N,) a person's pattern, (P,) people of each).
-
-    Parameters
-    ----------
-    known : (N, K) whom the parties know
-    """
-    patterns, pattern_of, counts = np.unique(known, axis=0, return_inverse=True, return_counts=True)
-    return patterns.astype(np.bool_), pattern_of.reshape(-1).astype(np.int64), counts.astype(np.int64)
-
-
 def drop_empty(margin: Floats, deviation: float) -> Floats:
     """A margin without empty values, its last cell, where these cannot be told from none."""
     if margin[-1] >= TUNING.no_empty_deviations * deviation and margin[-1] > 0.0:
@@ -166,7 +156,7 @@ def plan_openings(
     )
     cap = choose_cap(split.gram, len(known), len(coded))
     features = tuple(make_features(column, cap, centred=bool(selecting.any())) for column in columns)
-    patterns, pattern_of, counts = find_presence(known)
+    patterns, pattern_of, counts = unique_masks(np.asarray(known, dtype=np.bool_))  # in a fixed order
     longest = party_lengths(features, owners, known.shape[1])
     widths = np.bincount(owners, minlength=known.shape[1])
     weights = choose_row_weights(patterns, counts, longest, widths, gram_deviation(1.0, split.gram))
