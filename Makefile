@@ -18,7 +18,7 @@ JOBS   ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) +
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-audit test-report test-console test-experiments test-statistics test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
+.PHONY: help demo demo-network test test-audit test-report test-console test-experiments test-databases test-statistics test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
         bench-sdv bench-smartnoise tables tables-smoke test-gan docs docs-outputs docs-pictures dist clean
 
 help:  ## this list
@@ -70,7 +70,7 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 # Neighbouring tests stay in one process as long as there is work for all: their fixtures start processes of their own.
 # JOBS=0 runs everything in one.
 PARALLEL = -n $(JOBS) --maxprocesses 8 --dist worksteal
-APART    = audit browser console docs experiments gan install network processes report slow statistics
+APART    = audit browser console databases docs experiments gan install network processes report slow statistics
 SHORT    = not ($(shell echo $(APART) | sed 's/ / or /g'))
 
 test: $(STAMP)-dev  ## the test suite on all cores (JOBS=...), without what has a target of its own below
@@ -90,6 +90,20 @@ test-console: $(STAMP)-browser  ## the web console, attacked, and used in a real
 
 test-experiments: $(STAMP)-dev  ## the paper's experiments and the benchmarks in miniature
 	$(BIN)/python -m pytest $(PARALLEL) -m "experiments and not slow and not gan"
+
+$(STAMP)-servers: $(STAMP)-dev  # tables are read from real servers
+	@has() { test -x /usr/sbin/mariadbd && ls /usr/lib/postgresql/*/bin/postgres; }; \
+	if has >/dev/null 2>&1; then :; \
+	elif command -v apt-get >/dev/null; then \
+	  echo "installing PostgreSQL and MariaDB for the tests of databases …"; \
+	  as_root=; test "$$(id -u)" = 0 || as_root=sudo; export DEBIAN_FRONTEND=noninteractive; \
+	  install() { $$as_root apt-get install -y -q --no-install-recommends postgresql mariadb-server; }; \
+	  { install || { $$as_root apt-get update -q && install; }; }; \
+	else echo "install the PostgreSQL and MariaDB servers: tests of databases fail without them"; fi; \
+	if has >/dev/null 2>&1; then touch $@; fi
+
+test-databases: $(STAMP)-servers  ## tables in PostgreSQL and MariaDB, started for the tests (installs the servers where there are none)
+	$(BIN)/python -m pytest -m databases
 
 test-processes: $(STAMP)-dev  ## the short fault and intruder tables: real processes, killed and attacked (a minute)
 	$(BIN)/python -m pytest $(PARALLEL) -m "processes and not network"

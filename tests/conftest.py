@@ -28,6 +28,7 @@ _HERE = Path(__file__).parent
 _TARGETS = {  # folder -> the mark that its target of the Makefile runs
     "audit": "audit",
     "console": "console",
+    "databases": "databases",
     "experiments": "experiments",
     "report": "report",
     "statistical": "statistics",

@@ -266,7 +266,7 @@ def test_ids_as_floats_are_ids_and_rounded_ones_are_a_problem(tmp_path: Path) ->
 
 def test_unreadable_files_and_folders_are_said_in_words(tmp_path: Path) -> None:
     (tmp_path / "bank.csv").mkdir()
-    with pytest.raises(SchemaError, match=r"bank.csv: cannot be read as CSV \(Is a directory\)"):
+    with pytest.raises(SchemaError, match=r"bank.csv: has no Parquet file in it"):
         read_table(tmp_path / "bank.csv")
     with pytest.raises(SchemaError, match="no such file"):
         read_table(tmp_path / "none.csv")

@@ -23,9 +23,13 @@ from verticopula.cli.shared_options import (
     variant_of,
 )
 from verticopula.cli.study_inputs import (
+    DEFAULT_QUERY_TIMEOUT,
+    PasswordFile,
+    Queries,
+    QueryTimeout,
     find_vault,
     open_vault,
-    read_data_folder,
+    read_party_tables,
     read_policies,
     say_what_vault_counts,
 )
@@ -49,7 +53,12 @@ Found = TypeVar("Found")
 def check(
     federation: FederationFile,
     data: Annotated[
-        Path | None, typer.Option("--data", help="Folder with the parties' tables.", show_default=False)
+        str | None,
+        typer.Option(
+            "--data",
+            help="Folder with the parties' tables, or a database that has them, as for run.",
+            show_default=False,
+        ),
     ] = None,
     method: ChosenMethod = None,
     epsilon: Epsilon = None,
@@ -73,6 +82,9 @@ def check(
             show_default=False,
         ),
     ] = None,
+    query: Queries = None,
+    password_file: PasswordFile = None,
+    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
     quiet: Quiet = False,
 ) -> None:
     """Everything that is wrong with a study, open or unwise, all at once, before any budget is spent.
@@ -99,7 +111,11 @@ def check(
     if study is not None:
         known = study
         rules = _collect(problems, lambda: read_policies(known, policies))
-        raw = None if data is None else _collect(problems, lambda: read_data_folder(known, data))
+        raw = (
+            None
+            if data is None
+            else _collect(problems, lambda: read_party_tables(known, data, query, password_file, query_timeout))
+        )
         aligned = None if raw is None else _collect(problems, lambda: align_tables(known, raw, need_overlap=False))
         complete = aligned is None or knows_everybody(aligned)
         chosen = method or default_method(complete, as_printed=as_printed).name
@@ -214,7 +230,7 @@ def _show_check(study: Federation, aligned: dict[str, AlignedTable] | None) -> N
             Text("! Bounds or categories were taken from the data: epsilon will be infinite.", style="bold red")
         )
     if aligned is None:
-        console.print("Tables were not checked: give --data DIR.")
+        console.print("Tables were not checked: give --data.")
         return
     table = Table("party", "columns", "subjects", "of cohort", "empty", "clamped", "unused")
     table.columns[0].no_wrap = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from verticopula.cli.shared_options import Quiet
+from verticopula.cli.study_inputs import (
+    DEFAULT_QUERY_TIMEOUT,
+    PasswordFile,
+    Queries,
+    QueryTimeout,
+    show_marks,
+)
 from verticopula.errors import Problem, SchemaError, SettingsError
 from verticopula.formatting import count_of, readable
 
 if TYPE_CHECKING:
-    import polars as pl
-
+    from verticopula.data.table_source import TableSource
     from verticopula.schema.federation_draft import ColumnDraft, FederationDraft
     from verticopula.schema.imported_schemas import DescribedTable
 
@@ -24,9 +31,10 @@ _LEAVE_OUT = "out"
 
 def init(
     paths: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            help="A folder with one table for each party (CSV, Parquet, spreadsheet, SQLite), or the tables.",
+            help="A folder with one table for each party (CSV, Parquet, Arrow, spreadsheet, SQLite, DuckDB), or the "
+            "tables; or one database, postgresql://user@host/name, with a --query for each party.",
             show_default=False,
         ),
     ],
@@ -55,6 +63,9 @@ def init(
         bool, typer.Option("--yes", "-y", help="Ask nothing: take every guess, and leave questions in the file.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    query: Queries = None,
+    password_file: PasswordFile = None,
+    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
     quiet: Quiet = False,
 ) -> None:
     """Write a commented federation file from tables. Names, kinds, ids and response are guessed.
@@ -62,7 +73,7 @@ def init(
     Bounds and categories are public, so you are asked for them. On a terminal that happens right away, and Enter leaves
     a question for later; elsewhere give --yes.
     """
-    from verticopula.data.table_files import party_name_of, read_table
+    from verticopula.data.table_source import draft_sources, load_all
     from verticopula.schema.draft_guesses import draft_federation
     from verticopula.schema.imported_schemas import read_schema
 
@@ -70,21 +81,8 @@ def init(
         raise SettingsError("there is no terminal to ask questions at: give --yes to take every guess")
     if out.exists() and not overwrite:
         raise SettingsError(f"{out} is there already; choose another --out, or --overwrite to replace it")
-    files = _files(paths)
-    tables: dict[str, pl.DataFrame] = {}
-    sources: dict[str, str] = {}
-    problems: list[Problem] = []
-    for path in files:
-        party = party_name_of(path)
-        if party in tables:
-            problems.append(Problem(path.name, f"is a second table of party {party!r}; keep one"))
-            continue
-        try:
-            tables[party], sources[party] = read_table(path), path.name
-        except SchemaError as error:
-            problems += error.problems
-    if problems:
-        raise SchemaError(problems)
+    found = draft_sources(paths, tuple(query or ()), password_file, query_timeout)
+    tables = show_marks(load_all(found))
     described = _described([table for path in schema or () for table in read_schema(path)], list(tables))
     keys = {table.id for table in described.values() if table.id}
     draft = draft_federation(
@@ -92,31 +90,29 @@ def init(
         response=response,
         bounds=bounds,
         id=id_name or (keys.pop() if len(keys) == 1 and len(described) == len(tables) else None),
-        name=name or _study_name(paths),
+        name=name or _study_name(paths, query),
         described={party: {c.name: c for c in table.columns} for party, table in described.items()},
-        sources=sources,
+        sources={source.party: source.name if source.query is None else source.query.name for source in found},
     )
     if not yes:
         draft = _ask(draft)
-    command = f"verticopula check {out} --data {files[0].parent}"
+    command = _check_command(out, paths, found, query)
     draft.to_toml(out, check_with=command)
     if not quiet:
         _say(draft, out, command)
 
 
-def _files(paths: list[Path]) -> list[Path]:
-    from verticopula.data.table_files import TABLE_FILES, list_tables
-
-    found = [file for path in paths for file in (list_tables(path) if path.is_dir() else [path])]
-    if missing := [path for path in found if not path.is_file()]:
-        raise SettingsError(f"{missing[0]}: no such file or folder")
-    if not found:
-        raise SettingsError(f"no tables there: {', '.join(TABLE_FILES)} are read, one file for each party")
-    return found
+def _check_command(out: Path, paths: list[str], found: list[TableSource], query: list[Path] | None) -> str:
+    """The command that looks at the file and the same tables."""
+    place = found[0].place
+    data = paths[0] if query or not isinstance(place, Path) else str(place.parent)
+    asked = "".join(f" --query {shlex.quote(str(path))}" for path in query or ())
+    return f"verticopula check {out} --data {shlex.quote(data)}{asked}"
 
 
-def _study_name(paths: list[Path]) -> str:
-    folder = paths[0] if paths[0].is_dir() else paths[0].parent
+def _study_name(paths: list[str], query: list[Path] | None) -> str:
+    place = query[0] if query else Path(paths[0])
+    folder = place if place.is_dir() else place.parent
     return folder.resolve().name or "study"
 
 

@@ -37,6 +37,14 @@ from verticopula.cli.shared_options import (
     variant_of,
     whole_epsilon,
 )
+from verticopula.cli.study_inputs import (
+    DEFAULT_QUERY_TIMEOUT,
+    PartyData,
+    PartyQuery,
+    PasswordFile,
+    QueryTimeout,
+    show_marks,
+)
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.dependence import DEFAULT_DEPENDENCE
@@ -159,9 +167,7 @@ def serve(
 @ends_in_log
 def join(
     kit: Annotated[Path, typer.Argument(help="The party's kit, such as kits/bank.", show_default=False)],
-    data: Annotated[
-        Path, typer.Option("--data", help="The party's table: CSV, Parquet, spreadsheet or SQLite.", show_default=False)
-    ],
+    data: PartyData,
     policy: Annotated[
         Path | None,
         typer.Option(
@@ -201,10 +207,13 @@ def join(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     log_format: LogStyle = "text",
+    query: PartyQuery = None,
+    password_file: PasswordFile = None,
+    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
     quiet: Quiet = False,
 ) -> None:
     """Take part as a party: answer what the policy allows, and write down what leaves. Ends with Ctrl-C or `stop`."""
-    from verticopula.data.table_files import read_table
+    from verticopula.data.table_source import party_source
     from verticopula.network.consent import ConsentPrompt
     from verticopula.network.key_signing import certificate_authenticity
     from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
@@ -218,7 +227,8 @@ def join(
     if policy is None or not policy.is_file():
         raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
     rules = PolicyFile(policy, own.name, drop_rule or ())
-    table = read_table(data)
+    source = party_source(own.name, data, query, password_file, query_timeout)
+    table = show_marks({own.name: source.load()})[own.name]
     prompt = ConsentPrompt(own.name, rules)
     with only_process(own):
         keep_log(own, quiet=quiet, is_asking=lambda: prompt.is_waiting, log_format=log_format)

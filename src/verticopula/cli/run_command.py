@@ -32,10 +32,14 @@ from verticopula.cli.shared_options import (
     whole_epsilon,
 )
 from verticopula.cli.study_inputs import (
-    DataFolder,
+    DEFAULT_QUERY_TIMEOUT,
+    DataPlace,
+    PasswordFile,
+    Queries,
+    QueryTimeout,
     find_vault,
     open_vault,
-    read_data_folder,
+    read_party_tables,
     read_policies,
     say_what_vault_counts,
 )
@@ -54,7 +58,7 @@ if TYPE_CHECKING:
 
 def run(
     federation: FederationFile,
-    data: DataFolder,
+    data: DataPlace,
     out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
     method: ChosenMethod = None,
     epsilon: Epsilon = None,
@@ -111,6 +115,9 @@ def run(
             help=f"Also write {IN_HOUSE_FILE}, which compares with the real tables: not private, not to be shared.",
         ),
     ] = False,
+    query: Queries = None,
+    password_file: PasswordFile = None,
+    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
     seed: Seed = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -153,7 +160,7 @@ def run(
         raise SettingsError(
             "--aligned needs a --method: of the method that is taken otherwise rows may belong to nobody"
         )
-    raw = read_data_folder(study, data)
+    raw = read_party_tables(study, data, query, password_file, query_timeout)
     method = method or _method_for(study, raw, console, as_printed=as_printed)
     synthesizer = Synthesizer(
         study,

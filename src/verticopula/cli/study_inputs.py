@@ -12,29 +12,99 @@ from rich.console import Console
 from rich.text import Text
 
 from verticopula.errors import SettingsError
+from verticopula.formatting import readable
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from verticopula.data.table_source import LoadedTable
     from verticopula.privacy.policy import Policy
     from verticopula.schema.federation import Federation
     from verticopula.storage.vault import Vault
 
-DataFolder = Annotated[
-    Path,
+_FILES = "CSV, Parquet, Arrow, spreadsheet, SQLite, DuckDB, or a folder of Parquet files"
+_SERVERS = "postgresql://user@host/name or mysql://user@host/name"
+_PANEL = "Databases"
+
+DataPlace = Annotated[
+    str,
     typer.Option(
         "--data",
-        help="Folder with one table for each party (CSV, Parquet, spreadsheet, SQLite), named as the party: bank.csv.",
+        help=f"Folder with one table for each party, named as the party ({_FILES}): bank.csv. Or a database with the "
+        f"tables of all parties: {_SERVERS}.",
         show_default=False,
     ),
 ]
+PartyData = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        help=f"The party's table ({_FILES}), or the database that has it: {_SERVERS}. Without --query, the database's "
+        "table of the party's name.",
+        show_default=False,
+    ),
+]
+Queries = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--query",
+        help="For a database: a file with one SELECT, named as the party (bank.sql), or a folder of such files; may be "
+        "given several times. A party without one has a table of its name.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+PartyQuery = Annotated[
+    Path | None,
+    typer.Option(
+        "--query",
+        help="For a database: a file with one SELECT. It runs in a read-only transaction.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        help="The database password, in the first line of a file that only its owner can read (mode 0600). Or set "
+        "VERTICOPULA_DATABASE_PASSWORD; PGPASSFILE, ~/.pgpass and MYSQL_PWD work, too. Never in the address.",
+        show_default=False,
+        rich_help_panel=_PANEL,
+    ),
+]
+QueryTimeout = Annotated[
+    float,
+    typer.Option("--query-timeout", help="Seconds that a query may take.", min=1.0, rich_help_panel=_PANEL),
+]
+DEFAULT_QUERY_TIMEOUT = 600.0
 
 
-def read_data_folder(study: Federation, data: Path) -> dict[str, pl.DataFrame]:
-    from verticopula.data.table_files import check_is_folder, read_tables
+def read_party_tables(
+    study: Federation,
+    data: str,
+    query: list[Path] | None = None,
+    password_file: Path | None = None,
+    query_timeout: float = DEFAULT_QUERY_TIMEOUT,
+) -> dict[str, pl.DataFrame]:
+    """Party -> its table, from files or from a database; a table that is marked as synthetic is named on the screen."""
+    from verticopula.data.table_source import federation_sources, load_all
 
-    check_is_folder("--data", data)
-    return read_tables(study, data)
+    sources = federation_sources(study, data, tuple(query or ()), password_file, query_timeout)
+    return show_marks(load_all(sources.values()))
+
+
+def show_marks(loaded: Mapping[str, LoadedTable]) -> dict[str, pl.DataFrame]:
+    """The tables; of those that are marked as synthetic, a word on the screen."""
+    console = Console(stderr=True)
+    for party, found in loaded.items():
+        if found.mark is not None:
+            said = (
+                f"! The table of {party!r} is {found.mark.sentence()}. It is nobody's: a study of it says nothing new "
+                "about people."
+            )
+            console.print(Text(readable(said), style="yellow"), soft_wrap=True)
+    return {party: found.table for party, found in loaded.items()}
 
 
 def read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:

@@ -1,6 +1,6 @@
-"""The parties' tables as files: CSV of several habits, Parquet, spreadsheets, and databases in a file.
+"""The parties' tables as files: CSV of several habits, Parquet, Arrow, spreadsheets, and databases in a file.
 
-Cells of CSV files, spreadsheets and databases stay text here, and `tables.py` reads each of them by the column's public
+Cells of CSV files and spreadsheets stay text here, and `tables.py` reads each of them by the column's public
 description. So a file and a data frame with the same cells give the same numbers.
 """
 
@@ -12,14 +12,16 @@ import importlib.util
 import io
 import os
 import re
-import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from verticopula.data.database_address import DatabaseAddress
+from verticopula.data.database_cells import name_columns, unmistakable
+from verticopula.data.database_query import DatabaseLimits, ReadResult
+from verticopula.data.database_reading import find_only_table, read_database
 from verticopula.errors import Problem, SchemaError, SettingsError
 from verticopula.schema.cell_text import suggest_name
 from verticopula.schema.federation import Federation
@@ -27,8 +29,10 @@ from verticopula.schema.federation import Federation
 _SEPARATORS = (",", ";", "\t", "|")
 _TEXT_FILES = (".csv", ".tsv", ".txt")
 _SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-_DATABASES = (".sqlite", ".sqlite3", ".db")
-TABLE_FILES = (".parquet", *_TEXT_FILES, *_SPREADSHEETS, *_DATABASES)
+_ARROW_FILES = (".arrow", ".feather", ".ipc")
+_DATABASES = (".sqlite", ".sqlite3", ".db", ".duckdb", ".ddb")
+_DUCKDB_MARK = (8, b"DUCK")  # where in a file it stands
+TABLE_FILES = (".parquet", *_ARROW_FILES, *_TEXT_FILES, *_SPREADSHEETS, *_DATABASES)
 _NO_PARTY_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -43,20 +47,24 @@ def party_name_of(path: Path) -> str:
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """A CSV file, spreadsheet or SQLite database (cells as text), or a Parquet file; SchemaError if it cannot be read.
+    """A table from a file of any kind, or from a folder of Parquet files; SchemaError if it cannot be read.
 
     Parameters
     ----------
-    path : the file
+    path : the file or folder
     """
     kind = path.suffix.lower()
     try:
+        if path.is_dir():
+            return _read_folder(path)
         if kind == ".parquet":
             return pl.read_parquet(path)
+        if kind in _ARROW_FILES:
+            return pl.read_ipc(path)
         if kind in _SPREADSHEETS:
             return _read_spreadsheet(path)
         if kind in _DATABASES:
-            return _read_database(path)
+            return read_file_database(path).table
         return _read_csv(path)
     except FileNotFoundError:
         raise SchemaError([Problem(path.name, "no such file")]) from None
@@ -70,8 +78,51 @@ def read_table(path: Path) -> pl.DataFrame:
 
 def _format_of(kind: str) -> str:
     if kind in _DATABASES:
-        return "an SQLite database"
-    return "Parquet" if kind == ".parquet" else "a spreadsheet" if kind in _SPREADSHEETS else "CSV"
+        return "a database"
+    if kind in _ARROW_FILES:
+        return "Arrow"
+    return "Parquet" if kind in (".parquet", "") else "a spreadsheet" if kind in _SPREADSHEETS else "CSV"
+
+
+def is_database_file(path: Path) -> bool:
+    """Whether a file is a database by its name.
+
+    Parameters
+    ----------
+    path : the file
+    """
+    return path.suffix.lower() in _DATABASES
+
+
+def read_file_database(
+    path: Path, query: str | None = None, table: str = "", limits: DatabaseLimits | None = None
+) -> ReadResult:
+    """What a query of an SQLite or DuckDB database gives; without one the table or view that is called as the file is.
+
+    Parameters
+    ----------
+    path : the file
+    query : one SELECT
+    table : the name of a table or view, where that is known
+    limits : how long to wait
+    """
+    address = file_address(path)
+    if query is None and not table:
+        table = find_only_table(address, lambda name: party_name_of(Path(f"{name}.db")) == party_name_of(path))
+    return read_database(address, query, table, limits=limits)
+
+
+def file_address(path: Path) -> DatabaseAddress:
+    """The database that a file holds, by what stands at its beginning: its name may say either.
+
+    Parameters
+    ----------
+    path : the file; OSError where it cannot be read
+    """
+    start, mark = _DUCKDB_MARK
+    with path.open("rb") as file:
+        is_duckdb = file.read(start + len(mark))[start:] == mark
+    return DatabaseAddress("duckdb" if is_duckdb else "sqlite", path=path)
 
 
 def check_is_folder(option: str, folder: Path) -> None:
@@ -84,6 +135,24 @@ def check_is_folder(option: str, folder: Path) -> None:
     if not folder.is_dir():
         found = "is a file; give the folder that it is in" if folder.exists() else "no such folder"
         raise SettingsError(f"{option} {folder}: {found}")
+
+
+def find_table(party: str, files: list[Path], folder: Path) -> Path | Problem:
+    """The file with a party's table, or what is wrong.
+
+    Parameters
+    ----------
+    party : its name
+    files : as `list_tables` found them
+    folder : where they are
+    """
+    found = [path for path in files if party_name_of(path) == party]
+    if len(found) == 1:
+        return found[0]
+    names = " and ".join(path.name for path in found)
+    hint = suggest_name(party, [path.name for path in files]) or suggest_name(party, [path.stem for path in files])
+    what = f"{names} are both there; keep one" if found else "no .csv or .parquet file, spreadsheet or database"
+    return Problem(f"party {party!r}", f"{what} in {folder.name or 'the data folder'}{'' if found else hint}")
 
 
 def read_tables(federation: Federation, folder: Path, *, all_parties: bool = True) -> dict[str, pl.DataFrame]:
@@ -99,20 +168,14 @@ def read_tables(federation: Federation, folder: Path, *, all_parties: bool = Tru
     problems: list[Problem] = []
     files = list_tables(folder)
     for party in federation.parties:
-        found = [path for path in files if party_name_of(path) == party.name]
-        if not found and not all_parties:
+        if not all_parties and not any(party_name_of(path) == party.name for path in files):
             continue
-        if len(found) != 1:
-            names = " and ".join(path.name for path in found)
-            hint = suggest_name(party.name, [path.name for path in files]) or suggest_name(
-                party.name, [path.stem for path in files]
-            )
-            what = f"{names} are both there; keep one" if found else "no .csv or .parquet file, spreadsheet or database"
-            where = folder.name or "the data folder"
-            problems.append(Problem(f"party {party.name!r}", f"{what} in {where}{'' if found else hint}"))
-            continue
+        found = find_table(party.name, files, folder)
         try:
-            tables[party.name] = read_table(found[0])
+            if isinstance(found, Problem):
+                problems.append(found)
+            else:
+                tables[party.name] = read_table(found)
         except SchemaError as error:
             problems += error.problems
     if problems:
@@ -121,7 +184,7 @@ def read_tables(federation: Federation, folder: Path, *, all_parties: bool = Tru
 
 
 def list_tables(folder: Path) -> list[Path]:
-    """The files of a folder that can be tables, by name.
+    """The files of a folder that can be tables, and folders of Parquet files, by name.
 
     Parameters
     ----------
@@ -133,7 +196,48 @@ def list_tables(folder: Path) -> list[Path]:
         why = os.strerror(error.errno) if error.errno else type(error).__name__
         raise SchemaError([Problem(str(folder), f"the folder cannot be read ({why})")]) from None
     hidden = (".", "~$")  # a spreadsheet that is open leaves a second file
-    return [p for p in found if p.suffix.lower() in TABLE_FILES and p.is_file() and not p.name.startswith(hidden)]
+    named = [path for path in found if not path.name.startswith(hidden)]
+    return [p for p in named if (p.suffix.lower() in TABLE_FILES and p.is_file()) or is_parquet_folder(p)]
+
+
+# ---- folders of Parquet files ------------------------------------------------------------
+
+
+def is_parquet_folder(path: Path) -> bool:
+    """Whether it is a folder that holds one table in several Parquet files, as Spark and others write it.
+
+    Parameters
+    ----------
+    path : a file or folder
+    """
+    if not path.is_dir():
+        return False
+    others = set(TABLE_FILES) - {".parquet"}
+    return bool(_parts(path)) and not any(part.suffix.lower() in others for part in path.iterdir())
+
+
+def _parts(folder: Path) -> list[Path]:
+    """Its Parquet files, also below folders such as `year=2024`; hidden ones and marks of other programs left out."""
+    found = sorted(folder.rglob("*.parquet"))
+    return [p for p in found if p.is_file() and not any(n.startswith((".", "_")) for n in p.relative_to(folder).parts)]
+
+
+def _read_folder(folder: Path) -> pl.DataFrame:
+    parts = _parts(folder)
+    if not parts:
+        raise SchemaError(
+            [Problem(folder.name, "has no Parquet file in it; give a file, or a folder of Parquet files")]
+        )
+    tables = []
+    for part in parts:
+        above = [name.partition("=") for name in part.relative_to(folder).parts[:-1]]
+        keys = {key: value for key, equals, value in above if equals}
+        tables.append(
+            pl.read_parquet(part, hive_partitioning=False).with_columns(**{k: pl.lit(v) for k, v in keys.items()})
+        )
+    if any(table.schema != tables[0].schema for table in tables):
+        raise SchemaError([Problem(folder.name, "its files have different columns, or columns of different types")])
+    return pl.concat(tables)
 
 
 # ---- CSV ---------------------------------------------------------------------------------
@@ -150,7 +254,7 @@ def _read_csv(path: Path) -> pl.DataFrame:
         raise SchemaError([Problem(path.name, "is empty")])
     separator = separator or _separator_of(text)
     # polars leaves doubled quotes in header names as they are; Python's reader resolves them.
-    header = _named(next(csv.reader(io.StringIO(text), delimiter=separator), []), path.name)
+    header = name_columns(next(csv.reader(io.StringIO(text), delimiter=separator), []), path.name)
     try:
         table = pl.read_csv(text.encode(), separator=separator, infer_schema=False, new_columns=header)
     except pl.exceptions.NoDataError:
@@ -186,16 +290,6 @@ def _decoded(data: bytes, name: str) -> str:
 def _separator_of(text: str) -> str:
     """The separator that cuts the header into most names: it depends on names only, and on nobody's cells."""
     return max(_SEPARATORS, key=lambda mark: len(next(csv.reader(io.StringIO(text), delimiter=mark), [])))
-
-
-def _named(header: list[str], name: str) -> list[str]:
-    """The header, with a name for all but the first column that has none; SchemaError if two share one."""
-    blank = [number for number, cell in enumerate(header) if not cell.strip()]
-    named = [f"unnamed {k + 1}" if k in blank[1:] else cell for k, cell in enumerate(header)]
-    repeated = sorted({cell for cell in named if named.count(cell) > 1})
-    if repeated:
-        raise SchemaError([Problem(name, f"two columns have the same name: {repeated[0]!r}")])
-    return named
 
 
 def _ragged(text: str, separator: str) -> str:
@@ -236,7 +330,7 @@ def _read_spreadsheet(path: Path) -> pl.DataFrame:
 
 
 def _from_rows(rows: list[list[Any]], name: str) -> pl.DataFrame:
-    header = _named([_cell_text(cell) or "" for cell in rows[0]], name)
+    header = name_columns([_cell_text(cell) or "" for cell in rows[0]], name)
     cells: Iterable[list[str | None]] = ([_cell_text(cell) for cell in row] for row in rows[1:])
     kept = [row for row in cells if any(cell is not None for cell in row)]
     return pl.DataFrame(kept, schema=dict.fromkeys(header, pl.String), orient="row")
@@ -250,27 +344,4 @@ def _cell_text(cell: Any) -> str | None:
         return str(int(cell))
     if isinstance(cell, datetime.datetime) and cell.time() == datetime.time():
         return str(cell.date())
-    return str(cell)
-
-
-# ---- databases ---------------------------------------------------------------------------
-
-
-def _read_database(path: Path) -> pl.DataFrame:
-    """The table or view that is called as the file is, or the only one there."""
-    path.open("rb").close()  # says why, where SQLite would only say that it cannot
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            listed = database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
-            names = [name for (name,) in listed if not name.startswith("sqlite_")]
-            own = [name for name in names if party_name_of(Path(f"{name}.db")) == party_name_of(path)] or names
-            if len(own) != 1:
-                what = f"has {len(names)} tables; call one as the file is, or keep one" if names else "has no table"
-                raise SchemaError([Problem(path.name, what)])
-            quoted = own[0].replace('"', '""')
-            found = database.execute(f'SELECT * FROM "{quoted}"')
-            header = [column[0] for column in found.description]
-            return _from_rows([header, *map(list, found)], path.name)
-    except sqlite3.Error as error:
-        what = f"cannot be read as {_format_of(path.suffix.lower())} ({type(error).__name__})"
-        raise SchemaError([Problem(path.name, what)]) from None
+    return unmistakable(str(cell)) if isinstance(cell, float) else str(cell)

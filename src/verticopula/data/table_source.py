@@ -1,0 +1,267 @@
+"""Where a party's table is: a file, a folder of Parquet files, or a database; read as often as somebody asks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from verticopula.data.database_address import DatabaseAddress, find_password, is_address, parse_address
+from verticopula.data.database_query import DatabaseLimits
+from verticopula.data.database_reading import read_database
+from verticopula.data.synthetic_marks import SyntheticMark, mark_in_comments, read_file_mark
+from verticopula.data.table_files import (
+    TABLE_FILES,
+    check_is_folder,
+    find_table,
+    is_database_file,
+    list_tables,
+    party_name_of,
+    read_file_database,
+    read_table,
+)
+from verticopula.errors import Problem, SchemaError, SettingsError
+from verticopula.schema.federation import Federation
+
+_MOST_TRIES = 3  # a file that is being written is read again
+
+
+@dataclass(frozen=True)
+class LoadedTable:
+    """A table as it was read.
+
+    Attributes
+    ----------
+    mark : what says that it is synthetic; None where nothing does
+    """
+
+    table: pl.DataFrame
+    mark: SyntheticMark | None = None
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """Where one party's table is. Nothing secret is in it: passwords are looked up when it is read.
+
+    Attributes
+    ----------
+    party : whose it is
+    place : a file or a folder, or a database on a server
+    query : file with one SELECT, read again every time
+    table : a database's table, where there is no query; "" for the one that is called as the file is, or the only one
+    password_file : holds the password of the database's user
+    timeout : seconds that a query may take
+    """
+
+    party: str
+    place: Path | DatabaseAddress
+    query: Path | None = None
+    table: str = ""
+    password_file: Path | None = None
+    timeout: float = DatabaseLimits.statement
+
+    @property
+    def name(self) -> str:
+        """What a message may call it: a file's name, or the kind of the database."""
+        return self.place.name if isinstance(self.place, Path) else self.place.label
+
+    def read(self) -> pl.DataFrame:
+        """The table as it is at this moment; SchemaError where it cannot be read, and nothing of it is kept then."""
+        return self.load().table
+
+    def load(self) -> LoadedTable:
+        """The same, and what says that it is synthetic."""
+        limits = DatabaseLimits(statement=self.timeout)
+        text = None if self.query is None else _read_query(self.query)
+        if isinstance(self.place, DatabaseAddress):
+            password = find_password(self.place, self.password_file)
+            found = read_database(self.place, text, self.table, password, limits)
+        elif is_database_file(self.place):
+            if not self.place.is_file():
+                raise SchemaError([Problem(self.place.name, "no such file")])
+            found = read_file_database(self.place, text, self.table, limits)
+        else:
+            return LoadedTable(_read_unchanged(self.place), read_file_mark(self.place))
+        return LoadedTable(found.table, mark_in_comments(found.comments))
+
+
+def _read_unchanged(path: Path) -> pl.DataFrame:
+    """The table of one state of the file: one that changes while it is read is read again."""
+    for _ in range(_MOST_TRIES):
+        before = _state_of(path)
+        table = read_table(path)
+        if _state_of(path) == before:
+            return table
+    raise SchemaError([Problem(path.name, "changes while it is read; write it under another name, then rename it")])
+
+
+def _state_of(path: Path) -> list[tuple[str, int, int, int]]:
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    states = []
+    for file in files:
+        try:
+            found = os.stat(file)
+        except OSError:
+            continue
+        states.append((str(file), found.st_ino, found.st_size, found.st_mtime_ns))
+    return states
+
+
+def _read_query(path: Path) -> str:
+    try:
+        text = path.read_text("utf-8-sig")
+    except FileNotFoundError:
+        raise SettingsError(f"--query {path.name}: no such file; it holds one SELECT") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"--query {path.name}: is not UTF-8 text") from None
+    if not text.strip():
+        raise SettingsError(f"--query {path.name}: is empty; it holds one SELECT")
+    return text
+
+
+def party_source(
+    party: str,
+    data: str,
+    query: Path | None = None,
+    password_file: Path | None = None,
+    timeout: float = DatabaseLimits.statement,
+) -> TableSource:
+    """Where one party's table is, as a command was told.
+
+    Parameters
+    ----------
+    party : whose it is; without a query, the table of this name is read from a database
+    data : a path, or the address of a database
+    query : file with one SELECT
+    password_file : holds the password of the database's user
+    timeout : seconds that a query may take
+    """
+    place = parse_address(data) if is_address(data) else Path(data)
+    if query is not None and isinstance(place, Path) and not is_database_file(place):
+        raise SettingsError("--query is for databases; this --data is a file or a folder")
+    if password_file is not None and (isinstance(place, Path) or place.path is not None):
+        raise SettingsError("--password-file is for databases on a server; this --data has no password")
+    table = "" if isinstance(place, Path) else party
+    return TableSource(party, place, query, table, password_file, timeout)
+
+
+def federation_sources(
+    federation: Federation,
+    data: str,
+    queries: tuple[Path, ...] = (),
+    password_file: Path | None = None,
+    timeout: float = DatabaseLimits.statement,
+) -> dict[str, TableSource]:
+    """Party -> where its table is; SchemaError lists every party that has none.
+
+    Parameters
+    ----------
+    federation : whose parties' names are those of files, or of a database's tables
+    data : a folder with one file for each party, or the address of a database that holds all of their tables
+    queries : files with one SELECT each, named as the party (`bank.sql`); a party without one has a table of its name
+    password_file : holds the password of the database's user
+    timeout : seconds that a query may take
+    """
+    names = [party.name for party in federation.parties]
+    asked = _queries_by_party(queries, names)
+    if is_address(data) or is_database_file(Path(data)):
+        sources = {name: party_source(name, data, asked.get(name), password_file, timeout) for name in names}
+        return {name: replace(source, table=name) for name, source in sources.items()}
+    if queries:
+        raise SettingsError("--query is for databases; this --data is a folder of files")
+    folder = Path(data)
+    check_is_folder("--data", folder)
+    files = list_tables(folder)
+    found_here: dict[str, TableSource] = {}
+    problems: list[Problem] = []
+    for name in names:
+        found = find_table(name, files, folder)
+        if isinstance(found, Problem):
+            problems.append(found)
+        else:
+            found_here[name] = TableSource(name, found, timeout=timeout)
+    if problems:
+        raise SchemaError(problems)
+    return found_here
+
+
+def load_all(sources: Iterable[TableSource]) -> dict[str, LoadedTable]:
+    """Party -> its table; SchemaError lists everything that cannot be read.
+
+    Parameters
+    ----------
+    sources : where the tables are
+    """
+    loaded: dict[str, LoadedTable] = {}
+    problems: list[Problem] = []
+    for source in sources:
+        if source.party in loaded:
+            problems.append(Problem(source.name, f"is a second table of party {source.party!r}; keep one"))
+            continue
+        try:
+            loaded[source.party] = source.load()
+        except SchemaError as error:
+            problems += error.problems
+    if problems:
+        raise SchemaError(problems)
+    return loaded
+
+
+def draft_sources(
+    data: list[str],
+    queries: tuple[Path, ...] = (),
+    password_file: Path | None = None,
+    timeout: float = DatabaseLimits.statement,
+) -> list[TableSource]:
+    """The tables of a federation that has no file yet, in the order in which they were given.
+
+    Parameters
+    ----------
+    data : folders and files, or the address of one database
+    queries : for a database: files with one SELECT each, named as the party
+    password_file : holds the password of the database's user
+    timeout : seconds that a query may take
+    """
+    first = data[0]
+    if is_address(first) or queries:
+        if len(data) > 1:
+            raise SettingsError("give one database, and a --query for each party; or files")
+        if not queries:
+            raise SettingsError("a database needs a --query for each party, in a file named as the party: bank.sql")
+        return [
+            party_source(party_name_of(query), first, query, password_file, timeout)
+            for query in expand_queries(queries)
+        ]
+    found: list[Path] = []
+    for path in map(Path, data):
+        found += list_tables(path) if path.is_dir() and path.suffix.lower() != ".parquet" else [path]
+    if missing := [path for path in found if not path.exists()]:
+        raise SettingsError(f"{missing[0]}: no such file or folder")
+    if not found:
+        raise SettingsError(f"no tables there: {', '.join(TABLE_FILES)} are read, one file for each party")
+    return [TableSource(party_name_of(path), path) for path in found]
+
+
+def expand_queries(queries: tuple[Path, ...]) -> list[Path]:
+    """Files with a query each: those that were given, and those of folders that were.
+
+    Parameters
+    ----------
+    queries : files, and folders of `.sql` files
+    """
+    return [file for path in queries for file in (sorted(path.glob("*.sql")) if path.is_dir() else [path])]
+
+
+def _queries_by_party(queries: tuple[Path, ...], names: list[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for path in expand_queries(queries):
+        party = party_name_of(path)
+        if party not in names:
+            raise SettingsError(f"--query {path.name}: is named after no party of this federation ({', '.join(names)})")
+        if party in found:
+            raise SettingsError(f"--query {path.name}: is a second query of party {party!r}")
+        found[party] = path
+    return found
