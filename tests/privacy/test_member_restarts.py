@@ -25,6 +25,7 @@ from tests.privacy.member_study import (
     tables,
 )
 from verticopula import NotPrivateWarning, Policy, Synthesizer
+from verticopula.data.synthetic_marks import read_file_mark
 from verticopula.errors import BudgetExceeded, LedgerError, ProtocolError
 from verticopula.privacy.policy import Caps
 from verticopula.protocol.messages import (
@@ -161,7 +162,8 @@ def test_a_block_is_written_at_its_own_party_only(tmp_path: Path) -> None:
     expected = fit.decode(values)
     for name, folder in folders.items():
         files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-        assert files == [f"study/{name}.csv", f"study/{name}.parquet"]
+        assert files == [f"study/{name}{ending}" for ending in (".csv", ".csv-metadata.json", ".parquet")]
+        assert read_file_mark(folder / "study" / f"{name}.csv") == read_file_mark(folder / "study" / f"{name}.parquet")
         assert pl.read_parquet(folder / "study" / f"{name}.parquet").equals(expected[name])
 
 

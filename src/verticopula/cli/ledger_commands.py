@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from verticopula.cli.study_inputs import DEFAULT_QUERY_TIMEOUT, PartyData, PartyQuery, PasswordFile, QueryTimeout
 from verticopula.errors import SettingsError
 from verticopula.formatting import readable
 from verticopula.schema.defaults import DEFAULT_DELTA
@@ -36,7 +37,8 @@ def ledger_show(
     for study in dict.fromkeys(e.study for e in entries):
         own = [e for e in entries if e.study == study]
         tables = [f"table {table}" for table in dict.fromkeys(_short_table(e) for e in own) if table]
-        marks = ", ".join([*sorted({f"{e.noise} noise, {e.bounds} bounds" for e in own}), *tables])
+        read = [f"snapshot {digest[:12]}" for digest in dict.fromkeys(e.snapshot for e in own) if digest]
+        marks = ", ".join([*sorted({f"{e.noise} noise, {e.bounds} bounds" for e in own}), *tables, *read])
         console.print(Text(readable(f"{study}, {own[0].time} ({marks})"), style="bold"), soft_wrap=True)
         table = Table("party.column", "what", "subjects", "epsilon")
         for e in own:
@@ -88,6 +90,45 @@ def ledger_verify(
         print(f"{entries} entries, chain intact and complete; {replies} stored replies, all whole and recorded")
         return
     print(f"{len(read_ledger(_ledger_path(folder)))} entries, chain intact")
+
+
+@ledger_app.command("snapshot")
+def ledger_snapshot(
+    vault: Annotated[Path, typer.Argument(help="A party's vault.", show_default=False)],
+    federation: Annotated[Path, typer.Argument(help="The federation file of the studies.", show_default=False)],
+    party: Annotated[str, typer.Argument(help="Whose table it is.", show_default=False)],
+    data: PartyData,
+    query: PartyQuery = None,
+    password_file: PasswordFile = None,
+    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+) -> None:
+    """Which studies read exactly these data: a copy that was kept, or the table as it is now.
+
+    Every entry of a vault's ledger has a digest of the table that was read, under the vault's own secret. Whoever has
+    the ledger but not the vault can test nothing with it. Ends with 1 where no study read this table.
+    """
+    from verticopula.data.table_source import party_source
+    from verticopula.data.tables import OwnTable
+    from verticopula.schema.federation import Federation
+    from verticopula.storage.ledger import read_ledger
+    from verticopula.storage.vault import digest_with_secret, is_vault
+
+    if not is_vault(vault):
+        raise SettingsError(f"{vault} is no vault: only a vault has the secret that the digests were made with")
+    study = Federation.from_toml(federation)
+    if party not in {known.name for known in study.parties}:
+        raise SettingsError(f"no party {party!r} in {federation}")
+    table = party_source(party, data, query, password_file, query_timeout).read()
+    digest = digest_with_secret(vault, OwnTable.check(study.party(party), table, study.id))
+    entries = [entry for entry in read_ledger(_ledger_path(vault)) if entry.party == party]
+    found = dict.fromkeys(entry.study for entry in entries if entry.snapshot == digest)
+    print(f"snapshot {digest}")
+    for name in found:
+        when = next(entry.time for entry in entries if entry.study == name and entry.snapshot == digest)
+        print(readable(f"read by study {name}, {when}"))
+    if not found:
+        print(f"read by none of {len({entry.study for entry in entries})} studies of {party} in this ledger")
+        raise typer.Exit(1)
 
 
 def _ledger_path(folder: Path) -> Path:

@@ -28,6 +28,7 @@ class Pricing:
     bounds_from_data : True where ranges or categories were taken from the data
     table : whom the party's table is about; a coordinator does not know it
     contents : column -> what a vault calls it; a coordinator does not know it
+    snapshot : digest of the table as it was read; a coordinator does not know it
     """
 
     study: str
@@ -36,6 +37,7 @@ class Pricing:
     bounds_from_data: bool = False
     table: str = ""
     contents: Mapping[str, str] = field(default_factory=dict)
+    snapshot: str = ""
 
     def _common(self, column: str, n_subjects: int) -> dict[str, Any]:
         """The fields that every entry has."""
@@ -49,6 +51,7 @@ class Pricing:
             "bounds": "from-data" if self.bounds_from_data else "public",
             "table": self.table,
             "content": self.contents.get(column, ""),
+            "snapshot": self.snapshot,
         }
 
     def first_round(

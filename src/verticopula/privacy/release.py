@@ -41,6 +41,8 @@ class Release:
         entries; "" where it is the party's alone. Old entries have the study's name.
     content : which column it is, whatever it is called (`Vault.account`); "" where nobody kept track. A column
         that turned out to be several known ones has their names joined by "+".
+    snapshot : keyed digest of the table as it was read (`storage/snapshot_digest.py`): which data left; "" where there
+        is no vault whose secret is the key
     """
 
     time: str
@@ -63,6 +65,7 @@ class Release:
     mu_person: float = 0.0
     joint: str = ""
     content: str = ""
+    snapshot: str = ""
 
     @property
     def is_gaussian(self) -> bool:

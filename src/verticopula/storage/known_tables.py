@@ -45,6 +45,7 @@ class TableAccount:
     overlapping : the names of other tables with somebody in it, whose releases count, too
     same_people : those of other parties' tables with somebody in it, whose releases count at `person`
     people : its people, to be compared with tables that are opened later
+    snapshot : digest of the table as it was read; "" where nobody made one
     """
 
     table: str
@@ -52,6 +53,7 @@ class TableAccount:
     overlapping: tuple[str, ...] = ()
     same_people: tuple[str, ...] = ()
     people: TableSketch | None = field(default=None, compare=False, repr=False)
+    snapshot: str = field(default="", compare=False)
 
 
 NO_ACCOUNT = TableAccount("", {})  # no vault keeps track of whom the table is about

@@ -32,6 +32,7 @@ from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
 from verticopula.storage.known_tables import KnownTable, TableAccount, TableSketch, charge
 from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 from verticopula.storage.records import FolderRecords
+from verticopula.storage.snapshot_digest import digest_snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -186,11 +187,12 @@ class Vault:
         ids : every row's subject id, in any spelling
         columns : every column's values, in the rows' order
         """
-        found = TableSketch.of(ids, columns, self._secret)
+        named = list(ids)
+        found = TableSketch.of(named, columns, self._secret)
         with self._guard:
             account, tables = charge(self._tables, found, self._secret)
             self._write_tables(tables)
-        return account
+        return replace(account, snapshot=digest_snapshot(named, columns, self._secret))
 
     def overlapping(self, account: TableAccount) -> tuple[str, ...]:
         """The names of other tables with somebody in the account's table, as they are known at this moment.
@@ -233,7 +235,11 @@ class Vault:
         for name, account in accounts.items():  # now that all tables of the study are known
             counted = {*account.table.split("+"), *account.overlapping}
             met = [given for table in known if found[name].meets(table) for given in table.names]
-            accounts[name] = replace(account, same_people=tuple(given for given in met if given not in counted))
+            accounts[name] = replace(
+                account,
+                same_people=tuple(given for given in met if given not in counted),
+                snapshot=digest_snapshot(tables[name].ids.to_list(), tables[name].columns, self._secret),
+            )
         return accounts
 
     def _write_tables(self, tables: list[KnownTable]) -> None:
@@ -295,6 +301,21 @@ def read_entries(folder: Path) -> list[Release]:
     _require_head(folder, entries)
     _check_head(entries, head)
     return entries
+
+
+def digest_with_secret(folder: Path, table: OwnTable) -> str:
+    """A table's digest as a vault's ledger has it, without using the vault; LedgerError where it has no secret.
+
+    Parameters
+    ----------
+    folder : the vault's
+    table : checked against the federation file that the study had
+    """
+    try:
+        secret = (folder / SECRET).read_bytes()
+    except OSError:
+        raise LedgerError(f"{SECRET} is missing or cannot be read, so tables cannot be recognised") from None
+    return digest_snapshot(table.ids.to_list(), table.columns, secret)
 
 
 def is_vault(folder: Path) -> bool:

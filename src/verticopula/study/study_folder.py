@@ -14,8 +14,10 @@ import numpy as np
 import polars as pl
 
 from verticopula.data.csv_files import write_csv
+from verticopula.data.synthetic_marks import METADATA_ENDING, SyntheticMark, write_marked
 from verticopula.data.table_files import read_table
 from verticopula.errors import SchemaError, SettingsError
+from verticopula.privacy.mark_statement import mark_synthetic
 from verticopula.privacy.statement import NOTICE_FILE
 from verticopula.schema.defaults import REPORT_FILE
 from verticopula.schema.federation import JOINED, Federation
@@ -40,6 +42,7 @@ REGRESSION_FILE = "regression.json"  # in that folder: what the report shows of 
 COEFFICIENTS_FILE, REGRESSION_PAGE, PATH_FILE = "coefficients.csv", "summary.html", "path.html"  # beside it
 SYNTHETIC_FOLDER = "synthetic"
 
+_TABLE_ENDINGS = (".csv", f".csv{METADATA_ENDING}", ".parquet")
 _POSTERIOR_FILES = (POSTERIOR_FILE, EARLIER_POSTERIOR_FILE)
 _DIAGNOSTICS = (MARGINS_FILE, MISSINGNESS_FILE, *_POSTERIOR_FILES)
 
@@ -49,7 +52,7 @@ def file_names(federation: Federation) -> frozenset[str]:
     tables = [*(party.name for party in federation.parties), JOINED]
     return frozenset(
         [
-            *(f"{SYNTHETIC_FOLDER}/{name}{suffix}" for name in tables for suffix in (".csv", ".parquet")),
+            *(f"{SYNTHETIC_FOLDER}/{name}{suffix}" for name in tables for suffix in _TABLE_ENDINGS),
             f"{SYNTHETIC_FOLDER}/{NOTICE_FILE}",
             *(f"{DIAGNOSTICS_FOLDER}/{name}" for name in _DIAGNOSTICS),
             *(STUDY_FILE, LEDGER_FILE, SUMMARY_FILE, REPORT_FILE),
@@ -99,7 +102,7 @@ def write_study(
     summary: str,
     notes: tuple[str, ...] = (),
 ) -> list[Path]:
-    """Each party's table and the joined one as CSV and Parquet, the fitted study and the summary."""
+    """Each party's table and the joined one as CSV and Parquet, marked as synthetic; the fitted study, the summary."""
     folder = out / SYNTHETIC_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for name in (SUMMARY_FILE, COEFFICIENTS_FILE, REGRESSION_PAGE, PATH_FILE, REGRESSION_FILE):
@@ -107,10 +110,9 @@ def write_study(
     named = [table.rename({name: f"{party}.{name}" for name in table.columns}) for party, table in tables.items()]
     joined = {JOINED: pl.concat(named, how="horizontal")} if named else {}
     written: list[Path] = []
+    mark = mark_study(fitted)
     for name, table in {**tables, **joined}.items():
-        write_csv(table, folder / f"{name}.csv")
-        table.write_parquet(folder / f"{name}.parquet")
-        written += [folder / f"{name}.csv", folder / f"{name}.parquet"]
+        written += write_marked(table, folder, name, mark)
     notice = folder / NOTICE_FILE
     notice.unlink(missing_ok=True)
     warnings = (*fitted.privacy.warnings, *notes)  # beside the tables: a copied folder takes them along
@@ -129,6 +131,11 @@ def write_study(
     (out / SUMMARY_FILE).write_text(summary, encoding="utf-8")
     written += _write_posterior_draws(diagnostics / POSTERIOR_FILE, fitted.result)
     return [*written, out / STUDY_FILE, out / SUMMARY_FILE, out / LEDGER_FILE]
+
+
+def mark_study(fitted: FittedStudy) -> SyntheticMark:
+    """What the synthetic tables of a study say of themselves."""
+    return mark_synthetic(fitted.name, fitted.settings.method, fitted.privacy, fitted.unit)
 
 
 def _write_posterior_draws(path: Path, result: FitResult) -> list[Path]:

@@ -504,7 +504,15 @@ class LocalParty:
 
     def _pricing(self, study: str) -> Pricing:
         about = self.account
-        return Pricing(study, self.name, self.noise.is_private, self.bounds_from_data, about.table, about.columns)
+        return Pricing(
+            study,
+            self.name,
+            self.noise.is_private,
+            self.bounds_from_data,
+            about.table,
+            about.columns,
+            about.snapshot,
+        )
 
     def _release_column(self, request: ReleaseRequest, query: ColumnQuery) -> ColumnRelease:
         column = self.table.party.column(query.column)

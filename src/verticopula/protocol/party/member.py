@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +26,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.data.column_ranges import can_hold
-from verticopula.data.csv_files import write_csv
+from verticopula.data.synthetic_marks import write_marked
 from verticopula.data.tables import EncodedColumn, OwnTable, decode_column
 from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.matching.keyed_hashes import (
@@ -40,6 +41,7 @@ from verticopula.matching.keyed_hashes import (
 )
 from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_of
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
+from verticopula.privacy.mark_statement import mark_synthetic
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import CappedEpsilons, Caps, Policy
 from verticopula.privacy.policy_file import PolicyFile
@@ -80,6 +82,7 @@ from verticopula.schema.columns import Column
 from verticopula.schema.federation import Federation, seeded_study_name
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
 from verticopula.schema.study_settings import check_roles
+from verticopula.schema.units import Unit
 from verticopula.storage.blobs import Blobs
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
@@ -584,11 +587,14 @@ class Member:
         frame = pl.DataFrame([decode_column(v, c) for v, c in zip(request.values, columns, strict=True)])
         folder = self._out / _file_name(request.study)
         folder.mkdir(parents=True, exist_ok=True)
-        for suffix, write in ((".csv", partial(write_csv, frame)), (".parquet", frame.write_parquet)):
-            partly = folder / f".{self.name}{suffix}.part"
-            write(partly)
-            os.replace(partly, folder / f"{self.name}{suffix}")
-        said = state_privacy(e for e in self.vault.ledger if e.study == request.study and e.party == self.name).warnings
+        cost = state_privacy(e for e in self.vault.ledger if e.study == request.study and e.party == self.name)
+        unit = METHODS[record.method].default_unit if record.method in METHODS else Unit.PERSON
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".") as partly:  # whole files or none
+            for path in write_marked(
+                frame, Path(partly), self.name, mark_synthetic(request.study, record.method, cost, unit)
+            ):
+                os.replace(path, folder / path.name)
+        said = cost.warnings
         (folder / NOTICE_FILE).unlink(missing_ok=True)
         if said:
             (folder / NOTICE_FILE).write_text("\n".join(said) + "\n", encoding="utf-8")
