@@ -26,18 +26,18 @@ FEDERATION = make_federation({"hub": {"y": CONTINUOUS}, "bank": {"x": CONTINUOUS
 N = 60
 
 
-def column(values: list[float], observed: list[bool] | None = None) -> EncodedColumn:
+def whole_column(values: list[float], observed: list[bool] | None = None) -> EncodedColumn:
     return EncodedColumn(np.array(values), np.array(observed or [True] * len(values)))
 
 
 def test_the_digest_is_of_the_table_whatever_its_order_and_type() -> None:
     ids, a, b = ["1", "2", "3"], [1.0, 2.0, 3.0], [0.0, -0.0, 5.0]
-    digest = digest_snapshot(ids, {"a": column(a), "b": column(b)}, SECRET)
+    digest = digest_snapshot(ids, {"a": whole_column(a), "b": whole_column(b)}, SECRET)
     for order in itertools.permutations(range(3)):
-        moved = {"b": column([b[k] for k in order]), "a": column([a[k] for k in order])}
+        moved = {"b": whole_column([b[k] for k in order]), "a": whole_column([a[k] for k in order])}
         assert digest_snapshot([ids[k] for k in order], moved, SECRET) == digest
-    unseen = column([9.0, 2.0, 3.0], [False, True, True])
-    hidden = column([1.0, 2.0, 3.0], [False, True, True])  # whatever stands where nothing was observed
+    unseen = whole_column([9.0, 2.0, 3.0], [False, True, True])
+    hidden = whole_column([1.0, 2.0, 3.0], [False, True, True])  # whatever stands where nothing was observed
     assert digest_snapshot(ids, {"a": unseen}, SECRET) == digest_snapshot(ids, {"a": hidden}, SECRET)
 
 
@@ -66,17 +66,19 @@ def test_guesses_about_a_table_of_few_values_cannot_be_tested_without_the_secret
     """Somebody knows all but one bit of the table, the code, and the ledger; the secret is what they lack."""
     ids = ["anna", "bert"]
     with Vault.open(tmp_path / "vault") as vault:
-        found = vault.account(ids, {"ill": column([1.0, 0.0])}).snapshot
+        found = vault.account(ids, {"ill": whole_column([1.0, 0.0])}).snapshot
     guesses = [
-        digest_snapshot(ids, {"ill": column([a, 0.0])}, key) for a in (0.0, 1.0) for key in (b"", bytes(32), SECRET)
+        digest_snapshot(ids, {"ill": whole_column([a, 0.0])}, key)
+        for a in (0.0, 1.0)
+        for key in (b"", bytes(32), SECRET)
     ]
     unkeyed = hashlib.sha256(b"").hexdigest()
     assert found not in (*guesses, unkeyed)
     with Vault.open(tmp_path / "other") as vault:
-        assert vault.account(ids, {"ill": column([1.0, 0.0])}).snapshot != found
+        assert vault.account(ids, {"ill": whole_column([1.0, 0.0])}).snapshot != found
     with Vault.open(tmp_path / "vault") as vault:  # whoever has the vault can show it
-        assert vault.account(ids, {"ill": column([1.0, 0.0])}).snapshot == found
-        assert vault.account(ids, {"ill": column([0.0, 0.0])}).snapshot != found
+        assert vault.account(ids, {"ill": whole_column([1.0, 0.0])}).snapshot == found
+        assert vault.account(ids, {"ill": whole_column([0.0, 0.0])}).snapshot != found
 
 
 def inputs(folder: Path) -> Path:
