@@ -56,14 +56,34 @@ from verticopula.transport.in_process_transport import InProcessTransport
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-COPIES = 100
-_FIT, _CHOOSE = 0.1, 0.2  # where the first and the second part of the trials end
-_CUTS = 100
-_CLEARLY = 4.0  # standard errors by which another statistic must do better
-_ERRORS = 3.0
-_TOLERANCE = 1e-9
-_POOL = 300
+_TOLERANCE = 1e-9  # of mu computed in floating point
 _KEY = bytes(32)  # authenticity among handlers of one process
+
+
+@dataclass(frozen=True)
+class SumsAttackTuning:
+    """How an attack on opened sums is searched for. Chosen by hand, not tuned: any choice gives a valid bound.
+
+    Attributes
+    ----------
+    copies : openings of one study's proven cells, each a trial
+    learns, chooses : where the parts of the trials end that statistics are learnt on, and chosen by
+    better_by : standard errors by which a learnt statistic must beat the projection
+    cuts : of a statistic that are tried
+    cut_errors : standard errors that a cut's bound is lowered by when they are compared
+    noise_pool : Gaussian numbers drawn at a time, at least
+    """
+
+    copies: int = 100
+    learns: float = 0.1
+    chooses: float = 0.2
+    better_by: float = 4.0
+    cuts: int = 100
+    cut_errors: float = 3.0
+    noise_pool: int = 300
+
+
+SUMS_ATTACK_TUNING = SumsAttackTuning()
 
 
 @dataclass(frozen=True)
@@ -82,7 +102,7 @@ class SumsRelease:
     plan: SumsPlan
     known: Floats
     pairs: Ints = field(default_factory=no_pairs)
-    copies: int = COPIES
+    copies: int = SUMS_ATTACK_TUNING.copies
     noises: Mapping[str, Callable[[Noise], Noise]] = field(default_factory=dict)
     dealers: Mapping[str, Callable[..., CellsDealer]] = field(default_factory=dict)
 
@@ -179,7 +199,7 @@ class PooledNoise:
         left = self._left.get(scale, np.zeros(0, dtype=np.int64))
         if left.size < values.size:
             self._drawn += 1
-            fresh = np.zeros(max(_POOL, 20 * values.size), dtype=np.int64)
+            fresh = np.zeros(max(SUMS_ATTACK_TUNING.noise_pool, 20 * values.size), dtype=np.int64)
             left = np.concatenate([left, self._source.discrete_gaussian(fresh, scale, *label, str(self._drawn))])
         self._left[scale] = left[values.size :]
         return values + left[: values.size]
@@ -257,7 +277,7 @@ def audit_sums(
     confidence: float = 0.95,
     seed: int | None = None,
     workers: int = 1,
-    copies: int = COPIES,
+    copies: int = SUMS_ATTACK_TUNING.copies,
     noises: Mapping[str, Callable[[Noise], Noise]] | None = None,
 ) -> MeasuredSums:
     """The largest mu that somebody who sees the opened sums can refute.
@@ -316,16 +336,17 @@ class MuBound:
 
 def judge_sums(first: Floats, second: Floats, direction: Floats, confidence: float) -> MuBound:
     """From (trials, numbers) of both data sets. A tenth learns, a tenth chooses, the rest is counted."""
-    a, b = (int(min(len(first), len(second)) * part) for part in (_FIT, _CHOOSE))
+    tuning = SUMS_ATTACK_TUNING
+    a, b = (int(min(len(first), len(second)) * part) for part in (tuning.learns, tuning.chooses))
     length = float(np.linalg.norm(direction))
-    unit = direction / length if length > 0.0 else direction
+    direction = direction / length if length > 0.0 else direction
 
     def projection(features: Floats) -> Floats:
-        return np.asarray(features @ unit)
+        return np.asarray(features @ direction)
 
     choosing = (first[a:b], second[a:b])
     learnt = max(fit_scores(first[:a], second[:a]), key=lambda score: separation(score, *choosing))
-    margin = _CLEARLY * math.sqrt(2.0 / max(b - a, 1))
+    margin = tuning.better_by * math.sqrt(2.0 / max(b - a, 1))
     clearly = separation(learnt, *choosing) > separation(projection, *choosing) + margin
     score: Score = learnt if clearly else projection
     cut = _best_cut(score(choosing[0]), score(choosing[1]))
@@ -356,7 +377,7 @@ def _best_cut(first: Floats, second: Floats) -> float:
 
     The cut with the largest lower bound, at three standard errors of the two probits: in the middle, if in doubt.
     """
-    cuts = np.unique(np.quantile(np.concatenate([first, second]), np.linspace(0.02, 0.98, _CUTS)))
+    cuts = np.unique(np.quantile(np.concatenate([first, second]), np.linspace(0.02, 0.98, SUMS_ATTACK_TUNING.cuts)))
     sizes = (first.size, second.size)
     shares = [
         (np.array([(part >= cut).sum() for cut in cuts]) + 0.5) / (size + 1.0)
@@ -367,4 +388,5 @@ def _best_cut(first: Floats, second: Floats) -> float:
         np.sqrt(share * (1.0 - share) / size) * math.sqrt(2.0 * math.pi) * np.exp(probit**2 / 2.0)
         for share, probit, size in zip(shares, probits, sizes, strict=True)
     ]
-    return float(cuts[int(np.argmax(probits[1] - probits[0] - _ERRORS * (errors[0] + errors[1])))])
+    lowered = probits[1] - probits[0] - SUMS_ATTACK_TUNING.cut_errors * (errors[0] + errors[1])
+    return float(cuts[int(np.argmax(lowered))])

@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 
 MAX_SWEEPS = 20_000
 CLOSED = 1e100  # a weight that keeps a group out; finite, because infinity times zero is not zero
-_SWEEPS_PER_LEAP = 3
+_SWEEPS_PER_NEWTON_STEP = 3
 _RIDGE = 1e-10
 
 
@@ -78,7 +78,7 @@ def solve_lasso(
             everything = True
         else:
             everything = False
-            if sweeps % _SWEEPS_PER_LEAP == 0:
+            if sweeps % _SWEEPS_PER_NEWTON_STEP == 0:
                 _newton_step(gram, linear, weights, starts, coef, gradient)
                 gradient = gram @ coef - linear
     return sweeps
