@@ -84,7 +84,13 @@ def listen_on_loopback(host: str, port: int) -> socket.socket:
 
 @contextlib.contextmanager
 def _only_console(kit: Kit) -> Iterator[None]:
-    """Hold the kit's console for this process; SettingsError if it is open already."""
+    """Hold the lead's console for this process; SettingsError if it is open already.
+
+    A coordinator knows one lead. Stewards may have a console each: what they decide goes into one store.
+    """
+    if kit.role != "lead":
+        yield
+        return
     with (kit.folder / _CONSOLE_LOCK).open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
