@@ -210,9 +210,10 @@ docs: $(STAMP)-docs $(STAMP)-browser  ## the documentation site, in build/site/h
 docs-outputs: $(STAMP)-docs  ## runs all blocks of tutorials and how-to pages, and writes what came out into the pages (PAGES=...)
 	$(BIN)/python -m reporting.page_notebooks write $(or $(PAGES),$(wildcard docs/tutorials/*.md docs/how-to/*.md))
 
-docs-pictures: $(STAMP)-browser  ## the pictures of the report in README and documentation, from a demo
+docs-pictures: $(STAMP)-browser  ## the pictures of the report in README and documentation, from a demo, and of the console
 	$(BIN)/verticopula demo --out $(OUT) --quiet
 	$(BIN)/python -m reporting.report_pictures $(OUT)/report.html
+	$(BIN)/python -m reporting.console_pictures
 
 clean:  ## remove environments, caches and demo output
 	rm -rf $(VENV) .venv-* $(OUT) $(OUT)-network .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +163,33 @@ def csrf_of(page: str) -> str:
     found = re.search('name="csrf" value="([^"]+)"', page)
     assert found is not None
     return found[1]
+
+
+class _ActiveParts(HTMLParser):
+    """Everything in a page that could run, load or send something, and is not the console's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        own = tag == "script" and (given.get("src") or "").endswith("/live.js")
+        if tag in ("script", "img", "iframe", "object", "embed", "base", "style") and not own:
+            self.found.append(tag)
+        self.found += [f"{tag} {name}" for name in given if name.startswith("on") or name in ("style", "srcdoc")]
+        self.found += [
+            f"{tag} {name}={value}"
+            for name, value in attrs
+            if name in ("href", "src", "action", "formaction") and not (value or "").startswith(("/", "#"))
+        ]
+
+
+def active_parts(page: str) -> list[str]:
+    """What a browser would find in the page."""
+    parser = _ActiveParts()
+    parser.feed(page)
+    return parser.found
 
 
 def store_of(kit: Kit) -> RequestStore:

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.console.filled_kits import CAPS, OpenConsole, content, csrf_of, fill_vault, release, some_studies, store_of
+from tests.console.filled_kits import (
+    CAPS,
+    OpenConsole,
+    active_parts,
+    content,
+    csrf_of,
+    fill_vault,
+    release,
+    some_studies,
+    store_of,
+)
 from verticopula.console.budget_chart import draw_budget
 from verticopula.console.budget_history import read_budgets
 from verticopula.console.steward_pages import StewardPages
@@ -172,8 +182,7 @@ def test_hostile_words_are_shown_as_words(filled_bank: Kit, words: str) -> None:
         answer = console.client.get(console.at(path))
         assert answer.status_code == 200
         page = answer.text
-        assert not re.search(r"<(script(?! src=)|img|svg onload)", page)
-        assert not re.search(r"<[^>]*\son\w+\s*=", page)
+        assert active_parts(page) == []
         assert "49" not in re.sub(r"[0-9a-f]{8,}|\d\d:\d\d|\d{4}-\d\d-\d\d|[A-Za-z0-9_-]{16,}", "", page)
         assert not set(page) & set("\x1b\x07\u202e\u2066")
         assert len(page) < 60_000  # ten thousand letters are no name
