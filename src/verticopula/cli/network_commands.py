@@ -9,6 +9,7 @@ import os
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -220,6 +221,7 @@ def join(
     from verticopula.network.startup_kit import Kit
     from verticopula.privacy.policy_file import PolicyFile
     from verticopula.protocol.party.member import Member
+    from verticopula.protocol.party.refreshed_member import RefreshedMember
     from verticopula.storage.vault import Vault
 
     _need_flare()
@@ -228,6 +230,7 @@ def join(
         raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
     rules = PolicyFile(policy, own.name, drop_rule or ())
     source = party_source(own.name, data, query, password_file, query_timeout)
+    version = source.version()  # before it is read: a change in between is noticed later
     table = show_marks({own.name: source.load()})[own.name]
     prompt = ConsentPrompt(own.name, rules)
     with only_process(own):
@@ -235,10 +238,10 @@ def join(
         from verticopula.network.party_process import PartyProcess
 
         kept = Vault.open(vault or own.folder / "vault")
-        member = Member(
+        make_member = partial(
+            Member,
             own.federation,
             own.name,
-            table,
             key=own.id_key(),
             vault=kept,
             policy=rules,
@@ -247,12 +250,14 @@ def join(
             executor=ThreadPoolExecutor(os.cpu_count()),
             ask_steward=prompt.request if review else lambda question: None,
         )
+        refreshed = RefreshedMember(source, make_member, table, version)
+        member = refreshed.current
         if log_format == "text":
             for note in member.notes:
                 logger.warning("%s", note)
         elif member.notes:  # they count single cells, and a log of JSON leaves the machine
             logger.warning("notes about %d columns of the table; `verticopula check` shows them", len(member.notes))
-        process = PartyProcess(own, member, awaits_consent=lambda: prompt.is_waiting)
+        process = PartyProcess(own, refreshed, awaits_consent=lambda: prompt.is_waiting)
         serve_metrics(own, process, kept.folder, metrics_port, metrics_host)
         if not quiet and log_format == "text":
             print(f"Party {own.name}: {table.height:,} subjects, for {own.host}:{own.port}", flush=True)

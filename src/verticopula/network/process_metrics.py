@@ -28,6 +28,7 @@ from verticopula.network.startup_kit import Kit
 from verticopula.network.study_records import State
 from verticopula.protocol.messages import MESSAGE_VERSION
 from verticopula.protocol.party.member import Member
+from verticopula.protocol.party.refreshed_member import RefreshedMember
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.schema.units import Unit
@@ -65,8 +66,8 @@ class ProcessMetrics:
         if not self.service.sessions.connected(COORDINATOR):
             return "no session with the coordinator"
         try:
-            if isinstance(self.service.member, Member):
-                self.service.member.policy.current()
+            if (member := _member_of(self.service)) is not None:
+                member.policy.current()
         except VerticopulaError:
             return "the policy file cannot be read, or has lost a rule; the log says more"
         return ""
@@ -138,13 +139,19 @@ def _coordinator_metrics(coordinator: Coordinator) -> Iterator[Metric]:
     yield _gauge("waiting_for", said, {name: waiting[name] for name in names}, "peer")
 
 
+def _member_of(process: PartyProcess) -> Member | None:
+    """The party with data that a process is; None for one that only computes."""
+    found = process.member.current if isinstance(process.member, RefreshedMember) else process.member
+    return found if isinstance(found, Member) else None
+
+
 def _party_metrics(process: PartyProcess) -> Iterator[Metric]:
     store = RequestStore.of_kit(process.kit.folder)
     pending = len(store.all("pending")) if store.path.exists() else process.questions
     yield _gauge("requests_pending", "Requests that wait for a steward.", pending)
-    if not isinstance(process.member, Member):
+    member = _member_of(process)
+    if member is None:
         return
-    member = process.member
     yield _gauge("ledger_entries", "Releases in the ledger.", len(member.vault.ledger))
     policy, counted = member.policy.current(), member.count_against_caps()
     spent = {unit.value: float(getattr(counted, unit.value)) for unit in Unit}
