@@ -25,8 +25,14 @@ _MARKUP, _ESCAPED = re.compile(r"([\[\]<>*_\\])"), r"\\\1"
 LEVELS = {"stop": "Do not share or publish as it is", "care": "Results may mislead", "note": "Good to know"}
 ERRORS = [
     *(errors.SchemaError, errors.SettingsError, errors.InputTypeError, errors.BudgetExceeded, errors.PolicyRefused),
-    *(errors.PartyUnavailable, errors.VersionMismatch, errors.LedgerError, errors.VerticopulaError),
-    *(errors.ProtocolError, errors.WireError, StudyNotFittedError),
+    *(
+        errors.ConsentPending,
+        errors.PartyUnavailable,
+        errors.VersionMismatch,
+        errors.LedgerError,
+        errors.VerticopulaError,
+    ),
+    *(errors.VerticopulaError, errors.ProtocolError, errors.WireError, StudyNotFittedError),
 ]
 WARNINGS = [
     errors.NotPrivateWarning,

@@ -11,6 +11,7 @@
     └── ProtocolError          something between coordinator and party
         ├── PartyUnavailable   a party did not answer
         ├── PolicyRefused      a party's own policy says no
+        ├── ConsentPending     a party's stewards were asked, and have not decided yet
         ├── VersionMismatch    the two sides speak different message versions
         └── WireError          bytes that are not a message expected here
 
@@ -119,6 +120,19 @@ class PolicyRefused(ProtocolError):
 
     *What to do:* ask the party's steward. A policy can be changed at any time, and the study asked for again.
     """
+
+
+class ConsentPending(ProtocolError):
+    """A party's stewards were asked, and have not decided yet. Nothing is wrong.
+
+    *What to do:* wait. `verticopula status` says for whom; the study goes on by itself once they have decided.
+
+    `since` : when they were asked, in seconds since 1970
+    """
+
+    def __init__(self, message: str, since: float = 0.0) -> None:
+        super().__init__(message)
+        self.since = since
 
 
 class VersionMismatch(ProtocolError):

@@ -6,15 +6,16 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from tests.agreements import sign_points
 from tests.network.attackers import EvilCoordinator
-from tests.network.harness import PARTIES, POLICY
+from tests.network.harness import PARTIES, PATIENCE, POLICY
 from tests.network.intruder_scenes import Scene, against_parties, attack
 from tests.network.lying import (
     accomplices_consent,
@@ -41,6 +42,9 @@ from verticopula.protocol.messages import (
     fingerprint,
 )
 from verticopula.protocol.wire import encode
+from verticopula.storage.request_store import REQUESTS_FILE, RequestStore
+from verticopula.storage.steward_keys import Steward
+from verticopula.storage.steward_requests import Verdict
 
 # ---- regressions on raw columns ------------------------------------------------------------------
 
@@ -248,17 +252,25 @@ def many_agreements(scene: Scene) -> None:
 
 
 @contextlib.contextmanager
-def _thinking_steward(scene: Scene) -> Iterator[IO[bytes]]:
-    """The right party asks its steward, who writes here."""
+def _thinking_steward(scene: Scene) -> Iterator[RequestStore]:
+    """The right party asks its steward, who decides here."""
     scene.net.close()
+    (scene.kit("right").folder / REQUESTS_FILE).unlink(missing_ok=True)
     scene.net.start("right", extra=("--review", "--vault", str(scene.own_folder())))
-    steward = scene.net.processes["right"].stdin
-    assert steward is not None
     with EvilCoordinator(scene.kit("server")) as evil:
         evil.wait_for("right")
         scene.coordinator = evil
-        yield steward
+        yield RequestStore.of_kit(scene.kit("right").folder)
         scene.coordinator = None
+
+
+def _decide_next(store: RequestStore, verdict: Verdict) -> None:
+    """The steward's answer to the next request that waits."""
+    end = time.monotonic() + PATIENCE
+    while not (found := store.all("pending")):
+        assert time.monotonic() < end, "nobody was asked"
+        time.sleep(0.05)
+    store.decide(found[0].id, Steward("anna").decide(found[0], verdict))
 
 
 @attack(
@@ -270,9 +282,8 @@ def _thinking_steward(scene: Scene) -> Iterator[IO[bytes]]:
     honest="this party alone",
 )
 def look_alikes(scene: Scene) -> None:
-    with _thinking_steward(scene) as steward:
-        steward.write(b"n\n")  # one answer, so nobody could answer a second question
-        steward.flush()
+    with _thinking_steward(scene) as store, ThreadPoolExecutor() as beside:
+        beside.submit(_decide_next, store, "no")  # one answer, so nobody could answer a second question
         first = scene.evil.ask("right", opening(scene, "one", purpose="an audit of all cases"))
         assert isinstance(first, Refusal), first
         for number, again in enumerate(("\u0430n audit of all cases", "An \u0391udit, of all c\u00e1ses.")):
@@ -314,19 +325,20 @@ def invented_method(scene: Scene) -> None:
     "twenty questions to a steward who thinks, so that nothing else is answered",
     "lead",
     "right",
-    "few questions wait, and other requests are answered meanwhile",
-    "refused: 8 questions wait for the steward already",
+    "few studies wait for stewards, and other requests are answered meanwhile",
+    "refused: party 'right': its stewards have as many studies to decide about as its policy allows",
     honest="this party alone",
 )
 def flooded_steward(scene: Scene) -> None:
-    with _thinking_steward(scene):
+    with _thinking_steward(scene) as store:
         for number in range(20):
             question = opening(scene, f"flood-{number}", purpose=f"reason {number}")
             scene.evil.send("right", "ask", fingerprint(question), encode(question))
         scene.expect()
-        found = scene.evil.ask("right", CloseRequest("flood-0"))
+        found = scene.evil.ask("right", CloseRequest("flood-19"))
         assert isinstance(found, Refusal), found
         assert "was not asked to open this study" in found.reason
+        assert 1 <= len(store.all("pending")) <= 10
 
 
 @attack(
@@ -367,18 +379,17 @@ def stewards_no(scene: Scene) -> None:
     scene.net.close()
     scene.net.start("server", "left", "middle")
     scene.net.start("right", extra=("--review",))
-    steward = scene.net.processes["right"].stdin
-    assert steward is not None
+    store = RequestStore.of_kit(scene.kit("right").folder)
     with scene.net.lead() as lead:
-        steward.write(b"y\ny\n")  # it may begin; and all of it
-        steward.flush()
         first = scene.net.submit(lead, method="vcds", epsilon=8.0)
+        for _ in range(2):  # it may begin; and all of it
+            _decide_next(store, "yes")
         assert scene.net.wait(lead, first)[0] == "done"
         before = ledgers(scene)
         assert all(before[name] for name in PARTIES)
-        steward.write(b"y\nn\n")
-        steward.flush()
         second = scene.net.submit(lead, method="vcds", epsilon=8.0)
+        _decide_next(store, "yes")
+        _decide_next(store, "no")
         state, note = scene.net.wait(lead, second)
         assert (state, "its steward said no" in note) == ("failed", True)
     assert ledgers(scene) == before

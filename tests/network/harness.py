@@ -116,6 +116,8 @@ class Net:
     def start(self, *names: str, extra: Sequence[str] = (), program: Sequence[str] = ("-m", "verticopula")) -> None:
         """Start `server` or parties; `program` may be a script that breaks something first."""
         for name in names:
+            if name in self.processes and (stdin := self.processes[name].stdin) is not None:
+                stdin.close()
             kit = self.folder / "kits" / name
             command = ["serve", str(kit)]
             if name == self.federation.network.compute:

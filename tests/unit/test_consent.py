@@ -6,18 +6,23 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from verticopula.errors import PolicyRefused, ProtocolError
+from verticopula.errors import ProtocolError
 from verticopula.network.consent import ConsentPrompt, drop_typed_ahead
+from verticopula.network.stored_consent import describe_request
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.study_proposal import check_requester_and_purpose
+from verticopula.storage.request_store import RequestStore
+from verticopula.storage.steward_keys import Steward
+from verticopula.storage.steward_requests import RequestContent, StewardRequest
 
 RANKS = Release(
     time="2026-01-01T00:00:00+00:00",
@@ -46,9 +51,20 @@ def question(method: str, proposed: list[Release], spent: list[Release], **chang
     return ConsentQuestion(study, method, **said, proposed=tuple(proposed), spent=tuple(spent))
 
 
-def prompt(*answers: str) -> ConsentPrompt:
-    left = list(answers)
-    return ConsentPrompt("bank", POLICY, read=lambda: left.pop(0))
+@pytest.fixture
+def store(tmp_path: Path) -> RequestStore:
+    return RequestStore.of_kit(tmp_path)
+
+
+def described(asked: ConsentQuestion) -> RequestContent:
+    return describe_request(asked, "bank", "federation", POLICY)
+
+
+def ask(store: RequestStore, asked: ConsentQuestion, answer: str = "y\n") -> StewardRequest:
+    """The request after the steward has answered at the terminal."""
+    request = store.ask(described(asked))
+    ConsentPrompt(store, lambda: answer, lambda: None, Steward("anna")).ask(request)
+    return store.get(request.id)
 
 
 @pytest.fixture(autouse=True)
@@ -56,8 +72,9 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
-def test_everything_that_would_leave_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    prompt("y\n").request(question("vcds", [RANKS, COUNTS], [replace(RANKS, study="earlier")]))
+def test_everything_that_would_leave_is_shown(store: RequestStore, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = question("vcds", [RANKS, COUNTS], [replace(RANKS, study="earlier")], lead="anna-berg", use="one report")
+    ask(store, replace(asked, people=asked.spent, contact="tel. 1"))
     said = capsys.readouterr().out
     for part in (
         "A study by vcds",
@@ -70,46 +87,67 @@ def test_everything_that_would_leave_is_shown(capsys: pytest.CaptureFixture[str]
     ):
         assert part in said
     assert "0.5 per value" in said
-    assert "epsilon per client: 0.25 so far, 1" in said
-    assert "cap per client: 4, of which 3 are left after this study" in said
-    assert "asked by: Dr Who, Ministry" in said
-    assert "because: waiting times" in said
+    assert "Epsilon per client: 0.25 so far, 0.75 for this study, 1 with it" in said
+    assert "cap 4, of which 3.75 left before, 3 after" in said
+    assert "asked by: anna-berg, by certificate" in said
+    for line in ("says to be: Dr Who, Ministry", "because: waiting times", "contact: tel. 1", "tables: one report"):
+        assert f"| {line}" in said or f"| use of the {line}" in said
     assert "Do you consent? [y/N]" in said
 
 
-def test_exact_values_are_said_loudly(capsys: pytest.CaptureFixture[str]) -> None:
-    prompt("y\n").request(question("raw-glm", [RAW], []))
+def test_exact_values_are_said_loudly(store: RequestStore, capsys: pytest.CaptureFixture[str]) -> None:
+    ask(store, question("raw-glm", [RAW], []))
     assert "RAW VALUES" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("answer", ["y\n", "Y\n", "yes\n", " YES \n"])
-def test_yes(answer: str) -> None:
-    prompt(answer).request(question("vcds", [RANKS], []))
+def test_yes(store: RequestStore, answer: str) -> None:
+    assert ask(store, question("vcds", [RANKS], []), answer).state == "approved"
 
 
 @pytest.mark.parametrize("answer", ["\n", "n\n", "no\n", "yess\n", "y y\n", "1\n", "\x1b[A\n", "all\n"])
-def test_everything_else_is_a_no(answer: str) -> None:
-    with pytest.raises(PolicyRefused, match="'bank': its steward said no"):
-        prompt(answer).request(question("vcds", [RANKS], []))
+def test_everything_else_is_a_no(store: RequestStore, answer: str) -> None:
+    assert ask(store, question("vcds", [RANKS], []), answer).state == "denied"
 
 
-def test_the_end_of_input_is_a_refusal_that_nobody_made() -> None:
-    """So it is not remembered as a steward's no: somebody may start the party again at a terminal."""
-    with pytest.raises(ProtocolError, match="'bank': its steward could not be asked") as caught:
-        prompt("").request(question("vcds", [RANKS], []))
-    assert not isinstance(caught.value, PolicyRefused)
+def test_the_end_of_input_is_no_answer(store: RequestStore) -> None:
+    """Nobody is at the terminal: the request goes on waiting for whoever answers by command."""
+    request = store.ask(described(question("vcds", [RANKS], [])))
+    assert not ConsentPrompt(store, lambda: "", lambda: None).ask(request)
+    assert store.get(request.id).state == "pending"
 
 
-def test_a_yes_is_for_one_request() -> None:
-    asked = prompt("y\n", "n\n")
-    asked.request(question("vcds", [RANKS], []))
-    with pytest.raises(PolicyRefused):
-        asked.request(question("vcds", [RANKS], []))
+def test_an_answer_that_comes_after_another_one_changes_nothing(
+    store: RequestStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = store.ask(described(question("vcds", [RANKS], [])))
+
+    def read() -> str:
+        store.decide(request.id, Steward("ben").decide(request, "no", "by command"))
+        return "y\n"
+
+    assert ConsentPrompt(store, read, lambda: None, Steward("anna")).ask(request)
+    assert store.get(request.id).state == "denied"
+    assert "is denied, not pending" in capsys.readouterr().out
 
 
-def test_no_name_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prompt_asks_one_after_the_other_until_it_is_stopped(store: RequestStore) -> None:
+    for study in ("one", "two"):
+        store.ask(replace(described(question("vcds", [RANKS], [])), study=study))
+    answers, stopped = ["y\n", "n\n"], threading.Event()
+
+    def read() -> str:
+        if len(answers) == 1:
+            stopped.set()
+        return answers.pop(0)
+
+    ConsentPrompt(store, read, lambda: None, Steward("anna")).run(stopped)
+    assert [request.state for request in store.all()] == ["approved", "denied"]
+
+
+def test_no_name_moves_the_cursor(store: RequestStore, capsys: pytest.CaptureFixture[str]) -> None:
     asked = question("\x1b[2Jvcds\r\u202e[bold]", [replace(RANKS, column="x[red]")], [], purpose="\x1b[2Jfree\r")
-    prompt("y\n").request(asked)
+    ask(store, asked)
     said = capsys.readouterr().out
     assert "\x1b[2J" not in said
     assert "\u202e" not in said
@@ -118,7 +156,7 @@ def test_no_name_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     assert "x[red]" in said
 
 
-def test_it_is_known_when_a_person_is_waiting() -> None:
+def test_it_is_known_when_a_question_stands_there(store: RequestStore) -> None:
     seen: list[bool] = []
     asked: Any = None
 
@@ -126,16 +164,17 @@ def test_it_is_known_when_a_person_is_waiting() -> None:
         seen.append(asked.is_waiting)
         return "y\n"
 
-    reader: Callable[[], str] = read
-    asked = ConsentPrompt("bank", POLICY, read=reader)
-    asked.request(question("vcds", [RANKS], []))
+    asked = ConsentPrompt(store, read, lambda: None)
+    asked.ask(store.ask(described(question("vcds", [RANKS], []))))
     assert seen == [True]
     assert not asked.is_waiting
 
 
 @pytest.mark.parametrize(("alignment", "words"), [("hash", "Keyed hashes"), ("psi", "test guessed ids")])
-def test_an_opening_says_what_leaves(alignment: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    prompt("y\n").request(question("vcds", [], [], alignment=alignment, purpose=""))
+def test_a_beginning_says_what_leaves(
+    store: RequestStore, alignment: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(store, question("vcds", [], [], alignment=alignment, purpose=""))
     said = capsys.readouterr().out
     assert words in said
     assert "because: not said" in said
@@ -144,47 +183,50 @@ def test_an_opening_says_what_leaves(alignment: str, words: str, capsys: pytest.
 
 @pytest.mark.parametrize(
     ("method", "words"),
-    [("vcds", "which of your cells are empty"), ("strict", "which all other parties are told, too")],
+    [("vcds", "Which of your cells are empty"), ("strict", "All other parties are told whom you have any value of")],
 )
-def test_an_opening_says_what_everybody_learns_about_whom_a_party_knows(
-    method: str, words: str, capsys: pytest.CaptureFixture[str]
+def test_a_beginning_says_what_everybody_learns_about_whom_a_party_knows(
+    store: RequestStore, method: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prompt("y\n").request(question(method, [], []))
+    ask(store, question(method, [], []))
     assert words in " ".join(capsys.readouterr().out.split())
 
 
-def test_equal_releases_are_one_line_with_their_number(capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_releases_are_one_line_with_their_number(store: RequestStore, capsys: pytest.CaptureFixture[str]) -> None:
     completed = replace(RANKS, mechanism=f"{RANKS.mechanism}, completed column", epsilon=90.0)
-    prompt("y\n").request(question("ievcds", [completed] * 9, []))
+    ask(store, question("ievcds", [completed] * 9, []))
     said = capsys.readouterr().out
     assert "noisy ranks, 9 times" in said
     assert "90 per value" in said
-    assert "epsilon per person, as far as this ledger knows" in said
+    assert "Epsilon per person, as far as your ledger knows" in said
 
 
-def test_the_steward_is_told_that_noise_from_a_seed_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_steward_is_told_that_noise_from_a_seed_is_none(
+    store: RequestStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     for proposed in ([], [replace(RANKS, noise="seeded"), replace(COUNTS, noise="seeded")]):
-        prompt("y\n").request(question("vcds", proposed, [], seeded=True))
+        ask(store, question("vcds", proposed, [], seeded=True))
         said = capsys.readouterr().out
         assert "NOT PRIVATE: the noise came from a seed" in said
-        assert proposed == [] or "epsilon per client: 0 so far, infinite with this study" in said
-        assert proposed == [] or "cap per client: 4, of which 0 are left after this study" in said
-    prompt("y\n").request(question("vcds", [RANKS], []))
+        assert proposed == [] or "Epsilon per client: 0 so far, infinite for this study, infinite with it" in said
+        assert proposed == [] or "cap 4, of which 4 left before, 0 after" in said
+    ask(store, replace(question("vcds", [RANKS], []), study="another"))
     assert "seed" not in capsys.readouterr().out
 
 
-def test_what_is_typed_before_a_question_stands_there_answers_nothing() -> None:
+def test_what_is_typed_before_a_question_stands_there_answers_nothing(store: RequestStore) -> None:
     order: list[str] = []
 
     class Told(ConsentPrompt):
-        def _show(self, question: ConsentQuestion) -> None:
+        def _show(self, request: StewardRequest) -> None:
             order.append("shown")
 
     def read() -> str:
         order.append("read")
         return "y\n"
 
-    Told("bank", POLICY, read, lambda: order.append("dropped")).request(question("vcds", [RANKS], []))
+    request = store.ask(described(question("vcds", [RANKS], [])))
+    Told(store, read, lambda: order.append("dropped")).ask(request)
     assert order == ["shown", "dropped", "read"]
 
 
@@ -206,11 +248,11 @@ def test_a_terminal_forgets_what_was_typed_and_a_pipe_does_not() -> None:
 
 
 def test_a_long_purpose_cannot_look_like_lines_of_the_prompt(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store: RequestStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     padded = "audit" + " " * 48 + "epsilon per client: 0 so far, 0 with this study" + " " * 9 + "Nothing leaves."
-    prompt("y\n").request(question("vcds", [RANKS], [], purpose=padded))
+    ask(store, question("vcds", [RANKS], [], purpose=padded))
     lines = capsys.readouterr().out.splitlines()
     assert sum("because:" in line for line in lines) == 1
     theirs = [line for line in lines if "0 so far, 0 with" in line or "Nothing leaves." in line]
@@ -219,11 +261,11 @@ def test_a_long_purpose_cannot_look_like_lines_of_the_prompt(
 
 
 def test_a_long_name_of_a_study_cannot_look_like_lines_of_the_prompt(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store: RequestStore, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     padded = "audit (strict)" + " " * 40 + "epsilon per person, as far as this ledger knows: 0.01 with this study"
-    prompt("y\n").request(replace(question("vcds", [RANKS], []), study=padded))
+    ask(store, replace(question("vcds", [RANKS], []), study=padded))
     lines = capsys.readouterr().out.splitlines()
     theirs = [line for line in lines if "strict" in line or "0.01" in line]
     assert theirs

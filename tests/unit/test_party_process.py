@@ -22,7 +22,7 @@ from tests.agreements import agree, place_request, proposal_of
 from tests.members import make_member
 from tests.network.harness import small_federation
 from verticopula import Policy
-from verticopula.errors import PolicyRefused, ProtocolError
+from verticopula.errors import ConsentPending, PolicyRefused, ProtocolError
 from verticopula.network import party_process as process_module
 from verticopula.network.control_messages import InProgress, Refusal
 from verticopula.network.party_process import PartyProcess
@@ -193,7 +193,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[PartyProcess, Line, 
 
     monkeypatch.setattr(process_module, "Sessions", Line)
     member = make_member(small_federation(), "left", tables(), ask_steward=thinks)
-    process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), member, awaits_consent=lambda: True)
+    process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), member)
     thread = threading.Thread(target=process.run)
     thread.start()
     yield process, process._sessions, answers  # type: ignore[misc]
@@ -220,9 +220,9 @@ def test_questions_leave_room_for_everything_else(slow: tuple[PartyProcess, Line
     ninth = ask(process, question(8))
     topic, key, refusal = line.sent.get()
     assert (topic, key) == ("refusal", ninth)
-    assert "its steward has other questions to answer" in refusal.reason
+    assert "it looks at too many studies at once" in refusal.reason
     ask(process, question(3))  # it waits already
-    assert line.sent.get() == ("working", keys[3], InProgress("steward"))
+    assert line.sent.get() == ("working", keys[3], InProgress("computation"))
     other = ask(process, CloseRequest("study 3"))  # answered while the steward thinks
     topic, key, refusal = line.sent.get()
     assert (topic, key) == ("refusal", other)
@@ -259,3 +259,39 @@ def test_requests_that_wait_are_bounded_in_bytes(
     assert [line.sent.get()[1] for _ in keys] == keys
     ask(process, question(2))
     assert line.sent.get()[1] == fingerprint(question(2))
+
+
+# ---- stewards who decide later ---------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300)
+def test_a_question_that_is_not_decided_waits_nowhere_and_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[str, bool] = {}
+    decided: set[str] = set()
+
+    def steward(question: ConsentQuestion) -> None:
+        if question.study not in said:
+            raise ConsentPending("party 'left': its stewards were asked", 12.5)
+        if not said[question.study]:
+            raise PolicyRefused("party 'left': its steward said no")
+
+    monkeypatch.setattr(process_module, "Sessions", Line)
+    monkeypatch.setattr(process_module, "_LOOK_FOR_DECISIONS", 0.01)
+    member = make_member(small_federation(), "left", tables(), policy=Policy(open_studies=99), ask_steward=steward)
+    process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), member, lambda waiting: decided & {*waiting})
+    thread = threading.Thread(target=process.run)
+    thread.start()
+    line: Any = process._sessions
+    try:
+        keys = []
+        for number in range(20):  # more than may wait in memory
+            keys.append(ask(process, question(number)))
+            assert line.sent.get() == ("working", keys[-1], InProgress("steward", since=12.5))
+        said |= {"study 3": True, "study 4": False}
+        decided |= {"study 3", "study 4"}
+        assert {line.sent.get()[:2] for _ in range(2)} == {("working", keys[3]), ("working", keys[4])}
+        assert [ask(process, question(number)) for number in (3, 4, 5)] == keys[3:6]
+        assert [line.sent.get()[0] for _ in range(3)] == ["answer", "refusal", "working"]
+    finally:
+        process.stop()
+        thread.join()

@@ -7,9 +7,10 @@ import json
 import logging
 import os
 import secrets
+import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,6 +64,7 @@ from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 from verticopula.schema.progress import Progress
 
 if TYPE_CHECKING:
+    from verticopula.network.control_messages import StudyState
     from verticopula.network.study_lead import Lead
 
 logger = logging.getLogger(__name__)
@@ -84,7 +86,7 @@ Deadline = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
-    for command in (provision, serve, join, compute, submit, status, stop, demo_network):
+    for command in (provision, serve, join, compute, submit, status, cancel, stop, demo_network):
         app.command(rich_help_panel="Between organisations")(command)
 
 
@@ -201,8 +203,9 @@ def join(
         bool,
         typer.Option(
             "--review",
-            help="Ask the steward at this terminal: before a study begins, and before everything that it would "
-            "release, with its price. Nobody releases anything before every party has said yes.",
+            help="Ask the party's stewards: before a study begins, and before everything that it would release, with "
+            "its price. They answer with `approve` or `deny`, or right here if this is a terminal; no deadline runs. "
+            "Nobody releases anything before every party has said yes. `review` in the policy says the same.",
         ),
     ] = False,
     metrics_port: MetricsPort = None,
@@ -213,15 +216,21 @@ def join(
     query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
     quiet: Quiet = False,
 ) -> None:
-    """Take part as a party: answer what the policy allows, and write down what leaves. Ends with Ctrl-C or `stop`."""
+    """Take part as a party: answer what the policy allows, and write down what leaves. Ends with Ctrl-C or `stop`.
+
+    It needs no terminal. What stewards have to decide waits in the kit ([bold]verticopula requests KIT[/]), also over
+    restarts; other studies go on meanwhile.
+    """
     from verticopula.data.table_source import party_source
     from verticopula.network.consent import ConsentPrompt
     from verticopula.network.key_signing import certificate_authenticity
     from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
     from verticopula.network.startup_kit import Kit
+    from verticopula.network.stored_consent import StoredConsent
     from verticopula.privacy.policy_file import PolicyFile
     from verticopula.protocol.party.member import Member
-    from verticopula.protocol.party.refreshed_member import RefreshedMember
+    from verticopula.protocol.study_proposal import federation_fingerprint
+    from verticopula.storage.request_store import RequestStore
     from verticopula.storage.vault import Vault
 
     _need_flare()
@@ -230,38 +239,44 @@ def join(
         raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
     rules = PolicyFile(policy, own.name, drop_rule or ())
     source = party_source(own.name, data, query, password_file, query_timeout)
-    version = source.version()  # before it is read: a change in between is noticed later
     table = show_marks({own.name: source.load()})[own.name]
-    prompt = ConsentPrompt(own.name, rules)
+    store, stopped = RequestStore.of_kit(own.folder), threading.Event()
+    prompt = ConsentPrompt(store)
     with only_process(own):
         keep_log(own, quiet=quiet, is_asking=lambda: prompt.is_waiting, log_format=log_format)
         from verticopula.network.party_process import PartyProcess
 
         kept = Vault.open(vault or own.folder / "vault")
-        make_member = partial(
-            Member,
+        consent = StoredConsent(
+            own.name, store, rules, federation_fingerprint(own.federation), always=review, records=kept.studies
+        )
+        member = Member(
             own.federation,
             own.name,
+            table,
             key=own.id_key(),
             vault=kept,
             policy=rules,
             out=out or own.folder / "synthetic",
             authenticity=certificate_authenticity(own),
             executor=ThreadPoolExecutor(os.cpu_count()),
-            ask_steward=prompt.request if review else lambda question: None,
+            ask_steward=consent.request,
+            check_standing=consent.check_standing,
+            on_close=consent.close,
         )
-        refreshed = RefreshedMember(source, make_member, table, version)
-        member = refreshed.current
         if log_format == "text":
             for note in member.notes:
                 logger.warning("%s", note)
         elif member.notes:  # they count single cells, and a log of JSON leaves the machine
             logger.warning("notes about %d columns of the table; `verticopula check` shows them", len(member.notes))
-        process = PartyProcess(own, refreshed, awaits_consent=lambda: prompt.is_waiting)
+        process = PartyProcess(own, member, consent.decided_studies)
         serve_metrics(own, process, kept.folder, metrics_port, metrics_host)
+        if review and sys.stdin.isatty() and not rules.current().stewards:
+            threading.Thread(target=prompt.run, args=(stopped,), name="prompt", daemon=True).start()
         if not quiet and log_format == "text":
             print(f"Party {own.name}: {table.height:,} subjects, for {own.host}:{own.port}", flush=True)
         run_until_stopped(process)
+        stopped.set()
     os._exit(0)
 
 
@@ -351,12 +366,23 @@ def submit(
         str, typer.Option("--requester", help="Who asks, for the parties' stewards: a name and an organisation.")
     ] = "",
     purpose: Annotated[str, typer.Option("--purpose", help="Why, for the parties' stewards: one sentence.")] = "",
+    contact: Annotated[str, typer.Option("--contact", help="How the parties' stewards reach you.")] = "",
+    use: Annotated[str, typer.Option("--use", help="What the tables will be used for, and by whom.")] = "",
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Wait for the result. With --no-wait the study is handed in; [bold]status[/] says how far it is, and "
+            "--resume with its name fetches it.",
+        ),
+    ] = True,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a study between organisations and fetch what it made.
 
-    If this command is interrupted the study goes on; give its name to [bold]--resume[/] to fetch it.
+    If this command is interrupted the study goes on; give its name to [bold]--resume[/] to fetch it. Where stewards
+    have to decide first, it waits for them, as long as that takes; [bold]cancel[/] ends it.
     """
     from verticopula.network.control_messages import ResultRequest, ResumeRequest, SubmitRequest
     from verticopula.network.sanitizing import sanitize
@@ -415,11 +441,15 @@ def submit(
     )
     from verticopula.network.result_files import write_result
     from verticopula.network.study_lead import Lead
+    from verticopula.network.study_signature import sign_study
 
+    signed = sign_study(own, request, method, contact, use)
     with Lead(own) as lead:
-        name = lead.ask(request if resume is None else ResumeRequest(resume, float(seconds))).study
+        name = lead.ask(signed if resume is None else ResumeRequest(resume, float(seconds))).study
         if not quiet:
             print(f"Study {name}", flush=True)
+        if not wait:
+            return
         with progress_bar(quiet) as progress:
             _wait(lead, name, progress)
         result = lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0)
@@ -450,7 +480,7 @@ def status(
         parties = {party.name: party.connected for party in reply.parties}
         studies = [
             {"study": s.study, "method": s.method, "state": s.state, "round": s.rounds, "note": s.note}
-            | {"waiting_for": list(s.waiting_for)}
+            | {"waiting_for": list(s.waiting_for), "stewards": {wait.party: wait.since for wait in s.stewards}}
             for s in reply.studies
         ]
         print(json.dumps({"parties": parties, "studies": studies}, indent=1))
@@ -462,10 +492,26 @@ def status(
     console.print(table)
     for entry in reply.studies:
         line = f"{entry.study}  {entry.method}  {entry.state}"
-        line += f", waiting for {', '.join(entry.waiting_for)}" if entry.waiting_for else ""
+        line += _waiting_words(entry)
         console.print(Text(line, style="red" if entry.state == "failed" else ""), soft_wrap=True)
         if entry.note:
             console.print(Text(f"    {entry.note}"), soft_wrap=True)
+
+
+def cancel(
+    kit: Annotated[Path, typer.Argument(help="The study lead's kit, such as kits/lead.", show_default=False)],
+    study: Annotated[str, typer.Argument(help="The study's name, as `status` shows it.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="Why, for those who are asked.")] = "",
+) -> None:
+    """End a study that is not done: nobody is asked any more. What was released stays released, and charged."""
+    from verticopula.network.control_messages import CancelRequest
+    from verticopula.network.startup_kit import Kit
+
+    _need_flare()
+    from verticopula.network.study_lead import Lead
+
+    with Lead(Kit.read(kit, "lead")) as lead:
+        print(f"{lead.ask(CancelRequest(study, reason)).study} is cancelled")
 
 
 def stop(
@@ -549,9 +595,19 @@ def _wait(lead: Lead, name: str, progress: Progress) -> None:
             return
         if found.state == "failed":
             raise ProtocolError(f"study {name} failed: {found.note}\nTo go on with it: --resume {name}")
-        waiting = f", waiting for {', '.join(found.waiting_for)}" if found.waiting_for else ""
-        progress(f"{found.state}, round {found.rounds}{waiting}", 0, 0)
+        if found.state == "cancelled":
+            raise ProtocolError(f"study {name} was cancelled")
+        progress(f"{found.state}, round {found.rounds}{_waiting_words(found)}", 0, 0)
         time.sleep(_POLL)
+
+
+def _waiting_words(entry: StudyState) -> str:
+    """For whom a study waits, and since when where that is a person."""
+    from verticopula.storage.request_sentences import format_time
+
+    since = {wait.party: format_time(wait.since) for wait in entry.stewards}
+    names = [f"the steward of {n} since {since[n]}" if n in since else n for n in entry.waiting_for]
+    return f", waiting for {', '.join(names)}" if names else ""
 
 
 def _need_flare() -> None:

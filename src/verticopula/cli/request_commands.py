@@ -80,7 +80,7 @@ def requests(
     for one in found:
         content = one.content
         asks = content.lead or content.requester or "not said"
-        what = "beginning the study" if content.stage == "opening" else "releases"
+        what = "beginning the study" if content.stage == "beginning" else "releases"
         state = f"{one.state}, {len(one.yeses)} of {content.approvals}"
         cells = (one.id, content.study, asks, what, format_time(one.asked), state)
         table.add_row(*(Text(readable(cell)) for cell in cells))

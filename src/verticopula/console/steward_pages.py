@@ -40,7 +40,7 @@ from verticopula.storage.vault import is_vault, read_entries
 
 _MOST_LISTED = 200  # requests and studies on one page, the newest of them
 _CHUNK = 2**16
-_STAGES = {"opening": "to begin the study", "releases": "to release"}
+_STAGES = {"beginning": "to begin the study", "releases": "to release"}
 
 
 @dataclass

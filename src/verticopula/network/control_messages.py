@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.protocol.messages import MESSAGE_VERSION
+from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.protocol.study_messages import SignedAsking
 
 Topic = Literal["hello", "welcome", "ask", "working", "answer", "refusal"]
 
@@ -46,12 +47,19 @@ class Greeting:
 
 @dataclass(frozen=True)
 class InProgress:
-    """Your request is being processed, or waits for the steward's consent."""
+    """Your request is being processed, or waits for the stewards' consent.
 
+    After they have decided a party says `computation` once more, so that the request is sent again.
+
+    `since` : when its stewards were asked, in seconds since 1970; 0 where they are not
+    """
+
+    LATER = ("since",)
     WIRE_NAME = "Working"  # its name in stored and sent messages
 
     waits_for: Literal["computation", "steward"]
     version: int = MESSAGE_VERSION
+    since: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,7 @@ class SubmitRequest:
     """Run this study. `settings` is JSON: the arguments of Synthesizer or VerticalGLM, by name.
 
     `requester`, `purpose` : who asks, and why; every party's steward sees it
+    `asking` : the lead's signature of that, for the parties
     `conditions` : what all synthetic rows are to have, each `party.column=value`
     `missing` : gaps in synthetic tables, as `Synthesizer.sample` has them; "" for what the method gives
     """
@@ -88,6 +97,7 @@ class SubmitRequest:
     conditions: tuple[str, ...] = ()
     missing: str = ""
     version: int = MESSAGE_VERSION
+    asking: SignedAsking | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,15 @@ class ResumeRequest:
 
 
 @dataclass(frozen=True)
+class CancelRequest:
+    """End a study before it is done. What was released stays released, and charged."""
+
+    study: str
+    reason: str
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
 class StatusRequest:
     """Who is connected, and how far are the studies?"""
 
@@ -123,15 +142,32 @@ class PartyState:
 
 
 @dataclass(frozen=True)
+class StewardWait:
+    """A party whose stewards were asked, and when, in seconds since 1970."""
+
+    party: str
+    since: float
+
+
+@dataclass(frozen=True)
 class StudyState:
-    """One study. `waiting_for`: parties whose reply in this round is missing."""
+    """One study.
+
+    Attributes
+    ----------
+    waiting_for : parties whose reply in this round is missing
+    stewards : of them, those whose stewards have to decide; no deadline runs meanwhile
+    """
+
+    LATER = ("stewards",)
 
     study: str
     method: str
-    state: Literal["queued", "running", "failed", "done"]
+    state: Literal["queued", "running", "waiting", "failed", "cancelled", "done"]
     rounds: int
     waiting_for: tuple[str, ...]
     note: str
+    stewards: tuple[StewardWait, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -167,5 +203,5 @@ class ResultReply:
     version: int = MESSAGE_VERSION
 
 
-LeadRequest = SubmitRequest | ResumeRequest | StatusRequest | ResultRequest
+LeadRequest = SubmitRequest | ResumeRequest | CancelRequest | StatusRequest | ResultRequest
 LeadReply = SubmitReply | StatusReply | ResultReply

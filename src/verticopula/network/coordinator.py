@@ -10,13 +10,16 @@ import queue
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from verticopula.errors import ProtocolError, SettingsError, VerticopulaError
 from verticopula.network.control_messages import (
+    CancelRequest,
     LeadReply,
     LeadRequest,
     PartyState,
@@ -33,12 +36,13 @@ from verticopula.network.control_messages import (
 )
 from verticopula.network.json_log import in_study
 from verticopula.network.key_signing import certificate_authenticity
-from verticopula.network.network_transport import NetworkTransport, PendingRequests
+from verticopula.network.network_transport import NetworkTransport, PendingRequests, StewardsAsked, StudyCancelled
 from verticopula.network.sanitizing import frames_of
 from verticopula.network.sessions import Sessions
-from verticopula.network.startup_kit import LEAD, Kit
+from verticopula.network.startup_kit import Kit
 from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.network.study_runner import check_deadline, check_study, check_wanted_rows, run_study
+from verticopula.protocol.messages import CloseRequest, fingerprint
 from verticopula.protocol.study_proposal import check_requester_and_purpose, federation_fingerprint
 from verticopula.protocol.wire import decode, encode, kinds_of
 from verticopula.storage.round_journal import Journal
@@ -48,6 +52,8 @@ logger = logging.getLogger(__name__)
 _STOP = ""
 _MOST_STUDIES_SHOWN = 100
 _DISK_AGAIN = 1.0  # seconds
+_LOOK_AGAIN = 300.0  # seconds after which a study that waits for people is taken up, should a message have been lost
+_OPEN_STATES = ("queued", "running", "waiting")
 
 
 @dataclass
@@ -59,31 +65,60 @@ class Coordinator:
     _queue: queue.Queue[str] = field(default_factory=queue.Queue)
     _waiting: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
     _submitting: threading.Lock = field(default_factory=threading.Lock)
+    _queueing: threading.Lock = field(default_factory=threading.Lock)
+    _queued: set[str] = field(default_factory=set)
+    _untold: dict[tuple[str, str], str] = field(default_factory=dict)  # party and key -> study that was cancelled
 
     def __post_init__(self) -> None:
         self.federation = self.kit.federation
+        self._leads = frozenset(self.federation.network.leads)
         self.records = StudyStore(self.folder)
         self.rounds = 0  # that were answered since the start; with `refusals` for metrics
         self.refusals: Counter[str] = Counter()
         self._sessions = Sessions(self.kit, self._on_message, self._on_session)
-        self._pending = PendingRequests(self._sessions)
+        self._pending = PendingRequests(self._sessions, self._enqueue)
 
     def run(self) -> None:
         """Listen, go on with studies that a stop interrupted, and run what comes in, until `stop` is called."""
         self._sessions.start()
         for record in self.records.all():
-            if record.state in ("queued", "running"):
+            if record.state in _OPEN_STATES:
                 with in_study(record.study):
                     logger.info("going on with study %s", record.study)
-                self._queue.put(record.study)
-        while (study := self._queue.get()) != _STOP:
-            self._run(self.records.get(study))
+                self._enqueue(record.study)
+            elif record.state == "cancelled":
+                self._tell_end(record.study)
+        while (study := self._next_study()) != _STOP:
+            record = self.records.get(study)
+            if record.state in _OPEN_STATES:
+                self._run(record)
         self._sessions.stop()
 
     @property
     def sessions(self) -> Sessions:
         """Its connections, for metrics."""
         return self._sessions
+
+    def _enqueue(self, study: str) -> None:
+        """Have a study run, or go on, when its turn comes; once, however often it is asked for."""
+        with self._queueing:
+            if study not in self._queued:
+                self._queued.add(study)
+                self._queue.put(study)
+
+    def _next_study(self) -> str:
+        """The next study in the queue, once there is one."""
+        while True:
+            try:
+                study = self._queue.get(timeout=_LOOK_AGAIN)
+            except queue.Empty:
+                for record in self.records.all():
+                    if record.state == "waiting":
+                        self._enqueue(record.study)
+                continue
+            with self._queueing:
+                self._queued.discard(study)
+            return study
 
     def stop(self) -> None:
         self._pending.close()
@@ -101,7 +136,10 @@ class Coordinator:
 
     def _run_journaled(self, record: StudyRecord) -> None:
         try:
-            self.records.change(record.study, state="running", note="")
+            with self._submitting:  # it may be cancelled at this moment
+                if self.records.get(record.study).state not in _OPEN_STATES:
+                    return
+                self.records.change(record.study, state="running", note="", stewards={})
             with contextlib.closing(Journal(self.records.journal_path(record.study))) as journal:
                 self._run_rounds(record, journal)
         except OSError as error:
@@ -110,17 +148,21 @@ class Coordinator:
             self._waiting.pop(record.study, None)
 
     def _run_rounds(self, record: StudyRecord, journal: Journal) -> None:
-        transport = NetworkTransport(self._pending, journal, record.deadline)
+        transport = NetworkTransport(self._pending, journal, record.deadline, study=record.study, asking=record.asking)
         transport.on_waiting = lambda number, names: self._waiting.__setitem__(record.study, (number, names))
         transport.on_kept = self._count_round
         try:
             authenticity = certificate_authenticity(self.kit) if record.needs_keys else None
             run_study(record, self.federation, transport, self.records, authenticity)
-            self.records.change(record.study, state="done", rounds=transport.number, note="")
+            self._write_state(record.study, state="done", rounds=transport.number, note="")
             journal.remove()
             # The study is over: what was sealed for the coordinator must not be opened again.
             self.records.compute_records(record.study).remove()
             logger.info("study %s is done", record.study)
+        except StudyCancelled:
+            logger.info("study %s was cancelled in round %d", record.study, transport.number)
+        except StewardsAsked as error:
+            self._wait_for_people(record.study, transport.number, error.since)
         except VerticopulaError as error:
             if self._pending.closed:
                 return  # still "running" on disk: the next start goes on with it
@@ -135,11 +177,21 @@ class Coordinator:
     def _count_round(self) -> None:
         self.rounds += 1
 
+    def _wait_for_people(self, study: str, rounds: int, since: Mapping[str, float]) -> None:
+        """Leave the study until its stewards have decided; others go on meanwhile, and no deadline runs."""
+        logger.info("study %s waits for the stewards of %s", study, ", ".join(since))
+        self._write_state(study, state="waiting", rounds=rounds, stewards=dict(since))
+
     def _fail(self, study: str, rounds: int, note: str) -> None:
         logger.warning("study %s failed in round %d: %s", study, rounds, note)
+        self._write_state(study, state="failed", rounds=rounds, note=note[:2_000])
+
+    def _write_state(self, study: str, **changes: Any) -> None:
         while not self._pending.closed:
             try:
-                self.records.change(study, state="failed", rounds=rounds, note=note[:2_000])
+                with self._submitting:
+                    if self.records.get(study).state != "cancelled":
+                        self.records.change(study, **changes)
                 return
             except OSError as error:  # a full disk: until there is room, the lead goes on waiting
                 logger.error("cannot write the record of study %s: %s", study, os.strerror(error.errno or 0))
@@ -148,38 +200,54 @@ class Coordinator:
     # ---- messages --------------------------------------------------------------------------
 
     def _on_session(self, peer: str) -> None:
-        if peer != LEAD:
+        if not self._lead_of(peer):
             self._pending.on_session(peer)
+            for (party, _), study in list(self._untold.items()):
+                if party == peer:
+                    self._tell_end(study)
 
     def _on_message(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
-        if peer != LEAD:
-            self._pending.on_message(peer, topic, key, body)
+        if not (lead := self._lead_of(peer)):
+            if self._untold.pop((peer, key), None) is None:
+                self._pending.on_message(peer, topic, key, body)
             return
         if topic != "ask":
             raise ProtocolError("the study lead sends requests, not replies")
         try:
-            reply = encode(self._reply_to(decode(body, kinds_of(LeadRequest))))
-            self._sessions.send(LEAD, "answer", key, reply)
+            reply = encode(self._reply_to(lead, decode(body, kinds_of(LeadRequest))))
+            self._sessions.send(peer, "answer", key, reply)
         except VerticopulaError as error:
-            logger.warning("refused the study lead: %s", error)
+            logger.warning("refused the study lead %s: %s", peer, error)
             self.refusals[type(error).__name__] += 1
-            self._sessions.send(LEAD, "refusal", key, encode(Refusal(type(error).__name__, str(error)[:2_000])))
+            self._sessions.send(peer, "refusal", key, encode(Refusal(type(error).__name__, str(error)[:2_000])))
 
-    def _reply_to(self, request: LeadRequest) -> LeadReply:
+    def _lead_of(self, peer: str) -> str:
+        """The name of the study lead that a peer is; "" for everybody else. No party's name has a dot."""
+        name = peer.partition(".")[0]
+        return name if name in self._leads else ""
+
+    def _reply_to(self, lead: str, request: LeadRequest) -> LeadReply:
         if isinstance(request, SubmitRequest):
-            return self._submit(request)
+            return self._submit(lead, request)
+        if isinstance(request, StatusRequest):
+            return self._status(lead)
+        if self.records.get(request.study).lead != lead:  # other leads' studies are none of theirs
+            raise SettingsError("no study of that name; `verticopula status` lists them")
         if isinstance(request, ResumeRequest):
             return self._resume(request)
-        if isinstance(request, StatusRequest):
-            return self._status()
+        if isinstance(request, CancelRequest):
+            return self._cancel(request)
         return self._result(request)
 
-    def _submit(self, request: SubmitRequest) -> SubmitReply:
+    def _submit(self, lead: str, request: SubmitRequest) -> SubmitReply:
         if request.federation != federation_fingerprint(self.federation):
             raise SettingsError("the federation file is not the one that the coordinator's kit was made from")
         with self._submitting:
             for record in self.records.all():
-                if record.token == request.token:  # the lead sent it again because our reply was lost
+                if (record.token, record.lead) == (
+                    request.token,
+                    lead,
+                ):  # the lead sent it again because our reply was lost
                     return SubmitReply(record.study)
             try:
                 settings = json.loads(request.settings)
@@ -187,10 +255,13 @@ class Coordinator:
                 raise SettingsError("the study's settings cannot be read") from None
             check_study(self.federation, request.kind, settings, request.deadline, request.rows)
             check_wanted_rows(self.federation, request)
-            check_requester_and_purpose(request.requester, request.purpose)  # as every party will
-            record = StudyRecord.new(self.federation.name, request, settings, self.records.witnesses())
+            said = () if request.asking is None else (request.asking.contact, request.asking.use)
+            check_requester_and_purpose(request.requester, request.purpose, *said)  # as every party will
+            if request.asking is not None and (request.asking.lead, request.asking.token) != (lead, request.token):
+                raise SettingsError("the study is signed by another lead, or for another study")
+            record = StudyRecord.new(self.federation.name, request, settings, self.records.witnesses(), lead)
             self.records.save(record)
-        self._queue.put(record.study)
+        self._enqueue(record.study)
         with in_study(record.study):
             logger.info("study %s: %s", record.study, record.method)
         return SubmitReply(record.study)
@@ -201,14 +272,39 @@ class Coordinator:
             record = self.records.get(request.study)
             if record.state == "failed":
                 self.records.change(record.study, state="queued", deadline=request.deadline, note="")
-                self._queue.put(record.study)
+                self._enqueue(record.study)
+            elif record.state == "cancelled":
+                raise SettingsError("that study was cancelled; submit another one")
         return SubmitReply(record.study)
 
-    def _status(self) -> StatusReply:
+    def _cancel(self, request: CancelRequest) -> SubmitReply:
+        """End a study that is not done. Parties are told, so that nobody is asked in vain."""
+        check_requester_and_purpose("", request.reason)
+        with self._submitting:
+            record = self.records.get(request.study)
+            if record.state == "done":
+                raise SettingsError("that study is done; its result can be fetched")
+            if record.state != "cancelled":
+                note = f"cancelled{f': {request.reason}' if request.reason else ''}"
+                self.records.change(record.study, state="cancelled", note=note, stewards={})
+        self._pending.cancel(record.study)
+        self._tell_end(record.study)
+        logger.info("study %s was cancelled by its lead", record.study)
+        return SubmitReply(record.study)
+
+    def _tell_end(self, study: str) -> None:
+        """Tell every party that nothing more is asked in a study; those who are away are told when they come back."""
+        request = CloseRequest(study)
+        key, body = fingerprint(request), encode(request)
+        for party in self.federation.parties:
+            self._untold[(party.name, key)] = study
+            self._sessions.send(party.name, "ask", key, body)
+
+    def _status(self, lead: str) -> StatusReply:
         third = self.federation.network.compute
         names = [*(party.name for party in self.federation.parties), *([] if third is None else [third])]
         parties = tuple(PartyState(name, self._sessions.connected(name)) for name in names)
-        studies = self.records.all()[-_MOST_STUDIES_SHOWN:]
+        studies = [record for record in self.records.all() if record.lead == lead][-_MOST_STUDIES_SHOWN:]
         return StatusReply(parties, tuple(r.describe(*self._waiting.get(r.study, (0, ()))) for r in studies))
 
     def _result(self, request: ResultRequest) -> ResultReply:

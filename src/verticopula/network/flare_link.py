@@ -152,4 +152,4 @@ def peers_of(kit: Kit) -> frozenset[str]:
         return frozenset({COORDINATOR})
     federation = kit.federation
     third = [] if federation.network.compute is None else [federation.network.compute]
-    return frozenset({"lead", *(party.name for party in federation.parties), *third})
+    return frozenset({*federation.network.leads, *(party.name for party in federation.parties), *third})

@@ -6,14 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from verticopula import errors
 from verticopula.errors import PartyUnavailable, ProtocolError, VerticopulaError
 from verticopula.network.control_messages import InProgress, Refusal, Topic
 from verticopula.network.sanitizing import sanitize
 from verticopula.network.sessions import Sessions
-from verticopula.protocol.messages import Reply, Request, fingerprint
+from verticopula.protocol.messages import BeginRequest, Reply, Request, SignedAsking, fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 from verticopula.storage.round_journal import Journal
 
@@ -24,27 +24,49 @@ _TICK = 1.0
 _LONGEST_REASON = 500
 
 
+class StewardsAsked(ProtocolError):
+    """All that a round lacks is the decision of people; `since` has party -> when its stewards were asked."""
+
+    def __init__(self, since: Mapping[str, float]) -> None:
+        super().__init__(f"waiting for the stewards of {', '.join(map(repr, since))}")
+        self.since = dict(since)
+
+
+class StudyCancelled(ProtocolError):
+    """The study lead does not want the study any more."""
+
+
 @dataclass
 class _PendingRequest:
     """The request to one party, and its reply once it is there.
 
     `sent` : when it was last sent or confirmed; None if it has to be sent
+    `asked` : when the party's stewards were asked; None unless it waits for them
     """
 
     key: str
     body: bytes
     sent: float | None = None
+    asked: float | None = None
     reply: bytes | None = None
     refusal: VerticopulaError | None = None
 
 
 @dataclass
 class PendingRequests:
-    """Requests of the current round that parties have not replied to. `on_message` is called from any thread."""
+    """Requests of the current round that parties have not replied to. `on_message` is called from any thread.
+
+    A round that lacks nothing but the decision of people is given up, without a deadline: `StewardsAsked`. Its requests
+    are set aside, and `on_decided` is called with its study once one of the parties concerned has more to say.
+    """
 
     sessions: Sessions
+    on_decided: Callable[[str], None] = lambda study: None
     _requests: dict[str, _PendingRequest] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
+    _aside: dict[tuple[str, str], str] = field(default_factory=dict)  # party and key -> study
+    _study: str = ""
+    _cancelled: set[str] = field(default_factory=set)
     _closed: bool = False
 
     def await_replies(
@@ -52,8 +74,11 @@ class PendingRequests:
         requests: Mapping[str, tuple[str, bytes]],
         seconds: float,
         on_waiting: Callable[[tuple[str, ...]], None] = lambda names: None,
+        study: str = "",
     ) -> dict[str, bytes]:
         """Every party's reply; the first refusal is raised, and PartyUnavailable when the time is over.
+
+        StewardsAsked where all others have replied; nobody's time runs while people think.
 
         Parameters
         ----------
@@ -63,6 +88,8 @@ class PendingRequests:
         end = before + seconds
         with self._changed:
             self._requests = {name: _PendingRequest(key, body) for name, (key, body) in requests.items()}
+            self._study = study
+            self._aside = {at: other for at, other in self._aside.items() if other != study}
             try:
                 while True:
                     now = time.monotonic()
@@ -75,13 +102,19 @@ class PendingRequests:
                     on_waiting(open_ones)
                     if not open_ones:
                         return {name: pending.reply or b"" for name, pending in self._requests.items()}
+                    asked = {name: self._requests[name].asked for name in open_ones}
+                    people = {name: since for name, since in asked.items() if since is not None}
+                    if len(people) == len(open_ones):
+                        self._aside |= {(name, self._requests[name].key): study for name in people}
+                        raise StewardsAsked(people)
                     left = end - now
                     if left <= 0.0:
-                        raise PartyUnavailable(self._name_silent(open_ones, seconds))
+                        silent = tuple(name for name in open_ones if name not in people)
+                        raise PartyUnavailable(self._name_silent(silent, seconds))
                     self._send_open(open_ones)
                     self._changed.wait(min(left, _TICK))
             finally:
-                self._requests = {}
+                self._requests, self._study = {}, ""
 
     @property
     def closed(self) -> bool:
@@ -93,18 +126,38 @@ class PendingRequests:
             self._closed = True
             self._changed.notify_all()
 
+    def cancel(self, study: str) -> None:
+        """End the wait of this study, whatever it waits for."""
+        with self._changed:
+            self._cancelled.add(study)
+            self._aside = {at: other for at, other in self._aside.items() if other != study}
+            self._changed.notify_all()
+
     def on_session(self, party: str) -> None:
         """The party has started, or come back: the request may have been lost, so it is sent again."""
         with self._changed:
             if party in self._requests:
-                self._requests[party].sent = None
+                self._requests[party].sent = self._requests[party].asked = None
             self._changed.notify_all()
+            self._take_up(lambda name, key: name == party)
+
+    def _take_up(self, is_meant: Callable[[str, str], bool]) -> None:
+        """Go on with the studies whose requests were set aside and are meant."""
+        found = [(at, study) for at, study in self._aside.items() if is_meant(*at)]
+        for at, study in found:
+            del self._aside[at]
+            self.on_decided(study)
 
     def on_message(self, party: str, topic: Topic, key: str, body: bytes) -> None:
         if topic not in ("answer", "refusal", "working"):
             raise ProtocolError("a party replies; it sends no requests")
         with self._changed:
             pending = self._requests.get(party)
+            if (party, key) in self._aside:
+                said = decode(body, (InProgress,)).waits_for if topic == "working" else topic
+                if said != "steward":
+                    self._take_up(lambda *at: at == (party, key))
+                return
             if pending is None or pending.key != key:
                 logger.info("dropped: %s of %s to a request that is not open, or not its own", topic, party)
                 return
@@ -113,8 +166,12 @@ class PendingRequests:
             elif topic == "refusal":
                 pending.refusal = as_error(decode(body, (Refusal,)))
             elif topic == "working":
-                decode(body, (InProgress,))
-                pending.sent = time.monotonic()
+                said = decode(body, (InProgress,))
+                if pending.asked is not None and said.waits_for == "computation":
+                    pending.sent = None  # its stewards have decided: it wants the request again
+                else:
+                    pending.sent = time.monotonic()
+                pending.asked = said.since if said.waits_for == "steward" else None
             self._changed.notify_all()
 
     def _send_open(self, names: tuple[str, ...]) -> None:
@@ -129,6 +186,8 @@ class PendingRequests:
     def _raise_refusal(self) -> None:
         if self._closed:
             raise ProtocolError("the coordinator was stopped")
+        if self._study in self._cancelled:
+            raise StudyCancelled("cancelled by the study lead")
         for pending in self._requests.values():
             if pending.refusal is not None:
                 raise pending.refusal
@@ -155,6 +214,8 @@ class NetworkTransport:
 
     A round that the journal holds is not sent again: fed with the same replies, a protocol makes the same requests,
     so a study goes on after a crash where it stood.
+
+    `asking` : what the lead has signed; every party is shown it when the study begins
     """
 
     pending: PendingRequests
@@ -163,19 +224,28 @@ class NetworkTransport:
     on_waiting: Callable[[int, tuple[str, ...]], None] = lambda number, names: None
     on_kept: Callable[[], None] = lambda: None
     number: int = 0
+    study: str = ""
+    asking: SignedAsking | None = None
 
     def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
         self.number += 1
+        requests = {name: self._signed(request) for name, request in requests.items()}
         keys = {name: fingerprint(request) for name, request in requests.items()}
         bodies = self.journal.next_round(keys)
         if bodies is None:
             coded = {name: (keys[name], encode(request)) for name, request in requests.items()}
-            bodies = self.pending.await_replies(coded, self.seconds, lambda names: self.on_waiting(self.number, names))
+            bodies = self.pending.await_replies(
+                coded, self.seconds, lambda names: self.on_waiting(self.number, names), self.study
+            )
             replies = _read(bodies)
             self.journal.append(keys, bodies)
             self.on_kept()
             return replies
         return _read(bodies)
+
+    def _signed(self, request: Request) -> Request:
+        """The request with the lead's signature, if it is one that begins the study."""
+        return replace(request, asking=self.asking) if isinstance(request, BeginRequest) else request
 
 
 def _read(bodies: Mapping[str, bytes]) -> dict[str, Reply]:

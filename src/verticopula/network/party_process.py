@@ -1,6 +1,7 @@
 """A party's process: it connects to the coordinator, and answers its requests one after the other.
 
-What a steward may be asked about is answered by a thread of its own: a steward takes days, and other studies go on.
+Where stewards have to decide first, it says so and remembers nothing but whose request it was: the question is on disk,
+and the coordinator sends the request again once it is told that they have decided.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ import os
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Literal
 
 from verticopula import errors
-from verticopula.errors import ProtocolError, VerticopulaError
+from verticopula.errors import ConsentPending, ProtocolError, VerticopulaError
 from verticopula.network.control_messages import InProgress, Refusal, Topic
 from verticopula.network.flare_link import MOST_BYTES
 from verticopula.network.json_log import in_study
@@ -32,7 +32,9 @@ logger = logging.getLogger(__name__)
 _STOP = ("", b"")
 _QUESTIONS = (BeginRequest, ConsentRequest)  # what a steward may be asked about
 _MOST_OPEN = 16  # requests at a time; a coordinator has one, or a few after its studies failed
-_MOST_QUESTIONS = 8  # of them; whatever waits for a steward leaves room for everything else
+_MOST_QUESTIONS = 8  # of them: pricing a study takes a while, and leaves room for everything else
+_MOST_UNDECIDED = 1000
+_LOOK_FOR_DECISIONS = 0.5  # seconds
 
 
 @dataclass
@@ -41,18 +43,20 @@ class PartyProcess:
 
     Attributes
     ----------
-    awaits_consent : whether the steward is being asked right now
+    decided_studies : of the studies that wait for stewards, those about which they have decided by now
     """
 
     kit: Kit
     member: RequestHandler
-    awaits_consent: Callable[[], bool] = lambda: False
+    decided_studies: Callable[[Collection[str]], Collection[str]] = lambda waiting: ()
 
     def __post_init__(self) -> None:
         self._requests: queue.Queue[tuple[str, bytes]] = queue.Queue()
         self._questions: queue.Queue[tuple[str, bytes]] = queue.Queue()
         self._open: dict[str, int] = {}  # key -> bytes of the request
         self._asked: set[str] = set()  # keys of those in `_questions`
+        self._undecided: dict[str, str] = {}  # key -> study whose stewards have to decide
+        self._stopped = threading.Event()
         self._lock = threading.Lock()
         self.refusals: Counter[str] = Counter()  # by the kind of error, for metrics
         self._sessions = Sessions(self.kit, self._on_message)
@@ -72,10 +76,12 @@ class PartyProcess:
         """Answer until `stop` is called."""
         self._sessions.start()
         threading.Thread(target=self._answer, args=(self._questions,), name="questions", daemon=True).start()
+        threading.Thread(target=self._watch_decisions, name="decisions", daemon=True).start()
         self._answer(self._requests)
         self._sessions.stop()
 
     def stop(self) -> None:
+        self._stopped.set()
         self._requests.put(_STOP)
         self._questions.put(_STOP)
 
@@ -86,26 +92,42 @@ class PartyProcess:
             with self._lock:
                 del self._open[request[0]]
                 self._asked.discard(request[0])
+                if topic == "working":
+                    self._undecided[request[0]] = _study_of(request[1])
+                    while len(self._undecided) > _MOST_UNDECIDED:  # the coordinator asks again by itself in the end
+                        del self._undecided[next(iter(self._undecided))]
             # Without a connection the reply is not lost: the same request gets the same reply again.
             self._sessions.send(COORDINATOR, topic, request[0], reply)
+
+    def _watch_decisions(self) -> None:
+        """Tell the coordinator which requests it should send again, because stewards have decided."""
+        while not self._stopped.wait(_LOOK_FOR_DECISIONS):
+            with self._lock:
+                undecided = dict(self._undecided)
+            try:
+                decided = self.decided_studies(set(undecided.values()))
+            except (OSError, VerticopulaError) as error:
+                logger.error("what stewards said cannot be read: %s", error)
+                continue
+            for key in (key for key, study in undecided.items() if study in decided):
+                if self._sessions.send(COORDINATOR, "working", key, encode(InProgress("computation"))):
+                    with self._lock:
+                        self._undecided.pop(key, None)
 
     def _on_message(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
         if topic != "ask":
             raise ProtocolError("a party gets requests, not replies")
         is_question = _is_question(body)
         with self._lock:
-            known, waits = key in self._open, key in self._asked
+            known = key in self._open
             is_full = not known and is_question and len(self._asked) >= _MOST_QUESTIONS
             if not known and not is_full:
                 self._take(key, len(body), is_question)
         if known:
-            waits_for: Literal["computation", "steward"] = (
-                "steward" if waits and self.awaits_consent() else "computation"
-            )
-            self._sessions.send(peer, "working", key, encode(InProgress(waits_for)))
+            self._sessions.send(peer, "working", key, encode(InProgress("computation")))
         elif is_full:
-            logger.warning("refused: %d questions wait for the steward already", _MOST_QUESTIONS)
-            reason = f"party {self.kit.name!r}: its steward has other questions to answer; resume the study later"
+            logger.warning("refused: %d studies are being looked at already", _MOST_QUESTIONS)
+            reason = f"party {self.kit.name!r}: it looks at too many studies at once; resume the study later"
             self._sessions.send(peer, "refusal", key, encode(Refusal("ProtocolError", reason)))
         else:
             (self._questions if is_question else self._requests).put((key, body))
@@ -132,6 +154,9 @@ class PartyProcess:
             if fingerprint(request) != key:
                 raise ProtocolError("the request's key is not its fingerprint")
             return "answer", encode(self.member.handle(request))
+        except ConsentPending as error:
+            logger.info("%s", error)
+            return "working", encode(InProgress("steward", since=error.since))
         except VerticopulaError as error:
             logger.warning("refused: %s", error)
             kind = type(error).__name__
@@ -152,6 +177,12 @@ class PartyProcess:
     def _count_refusal(self, kind: str) -> None:
         with self._lock:
             self.refusals[kind] += 1
+
+
+def _study_of(body: bytes) -> str:
+    """Which study a question is about."""
+    request: BeginRequest | ConsentRequest = decode(body, _QUESTIONS)
+    return request.study if isinstance(request, BeginRequest) else request.proposal.study
 
 
 def _is_question(body: bytes) -> bool:

@@ -22,7 +22,6 @@ from verticopula.network.startup_kit import (
     CERTIFICATE_FILE,
     FEDERATION_FILE,
     ID_KEY_FILE,
-    LEAD,
     PRIVATE_KEY_FILE,
     RESERVED_NAMES,
     Kit,
@@ -51,7 +50,7 @@ def provision(federation: Federation, out: Path, renew: Collection[str] = ()) ->
     authority = out / AUTHORITY_FOLDER
     if out.exists() and any(out.iterdir()) and not authority.is_dir():
         raise SettingsError(f"{out} is not empty and holds no earlier kits; choose another --out")
-    names = [COORDINATOR, LEAD, *_others(federation)]
+    names = [COORDINATOR, *federation.network.leads, *_others(federation)]
     unknown = sorted(set(renew) - set(names))
     if unknown:
         raise SettingsError(f"nobody here is called {', '.join(unknown)}; known: {', '.join(names)}")
@@ -85,8 +84,8 @@ def _read_issued(authority: Path) -> dict[str, str]:
 
 def _check_names(federation: Federation) -> None:
     network = federation.network
-    if network.host.lower() == LEAD:
-        raise SettingsError(f"the coordinator's host cannot be called {LEAD!r}: the lead's certificate has that name")
+    if network.host.lower() in map(str.lower, network.leads):
+        raise SettingsError(f"the coordinator cannot have the host name {network.host!r}: a lead has that name")
     for name in _others(federation):
         if name.lower() in RESERVED_NAMES:
             raise SettingsError(f"a party of a federation between organisations cannot be called {name!r}")
@@ -151,8 +150,9 @@ def _describe(federation: Federation, out: Path, name: str) -> Kit:
 def _role(federation: Federation, name: str) -> Role:
     if name == federation.network.compute:
         return "compute"
-    roles: dict[str, Role] = {COORDINATOR: "coordinator", LEAD: "lead"}
-    return roles.get(name, "party")
+    if name in federation.network.leads:
+        return "lead"
+    return "coordinator" if name == COORDINATOR else "party"
 
 
 class _Silent:

@@ -10,6 +10,7 @@ from typing import Any
 
 from verticopula.errors import PartyUnavailable, ProtocolError, VerticopulaError
 from verticopula.network.control_messages import (
+    CancelRequest,
     LeadReply,
     LeadRequest,
     Refusal,
@@ -33,6 +34,7 @@ _RETRY = 0.1  # seconds, while there is no connection
 _REPLIES: dict[type, type] = {
     SubmitRequest: SubmitReply,
     ResumeRequest: SubmitReply,
+    CancelRequest: SubmitReply,
     StatusRequest: StatusReply,
     ResultRequest: ResultReply,
 }
@@ -105,6 +107,7 @@ def _sanitized(reply: LeadReply) -> LeadReply:
                 method=sanitize(entry.method),
                 waiting_for=tuple(sanitize(name) for name in entry.waiting_for),
                 note=sanitize(entry.note, lines=True),
+                stewards=tuple(replace(wait, party=sanitize(wait.party)) for wait in entry.stewards),
             )
             for entry in reply.studies
         )

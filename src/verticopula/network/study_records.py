@@ -6,18 +6,19 @@ import json
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.network.control_messages import StudyState, SubmitRequest
+from verticopula.network.control_messages import StewardWait, StudyState, SubmitRequest
+from verticopula.protocol.study_messages import SignedAsking
 from verticopula.schema.methods import DEFAULT_METHOD, METHODS, RAW_REGRESSION
 from verticopula.storage.blobs import write_atomically
 from verticopula.storage.records import FolderRecords
 
-State = Literal["queued", "running", "failed", "done"]
+State = Literal["queued", "running", "waiting", "failed", "cancelled", "done"]
 
 RECORD_FILE = "record.json"
 ROUNDS_FILE = "rounds.journal"
@@ -39,6 +40,9 @@ class StudyRecord:
     requester, purpose : who asks, and why
     conditions, missing : what the synthetic rows are to have, and their gaps, as the lead's request says it
     token : the lead's own name for its request; the same token again is the same study
+    lead : whose study it is
+    contact, use, signature : what else the lead said, and their signature, in hex
+    stewards : party -> when its stewards were asked, in seconds since 1970, for those who have to decide
     """
 
     study: str
@@ -57,6 +61,11 @@ class StudyRecord:
     note: str = ""
     requester: str = ""
     purpose: str = ""
+    lead: str = "lead"
+    contact: str = ""
+    use: str = ""
+    signature: str = ""
+    stewards: Mapping[str, float] = field(default_factory=dict)
     conditions: tuple[str, ...] = ()
     missing: str = ""
 
@@ -67,6 +76,7 @@ class StudyRecord:
         request: SubmitRequest,
         settings: Mapping[str, Any],
         witnesses: Mapping[str, tuple[int, str]],
+        lead: str = "lead",
     ) -> StudyRecord:
         stem = re.sub(r"[^A-Za-z0-9_-]+", "-", federation_name).strip("-") or "study"
         return cls(
@@ -85,7 +95,18 @@ class StudyRecord:
             purpose=request.purpose,
             conditions=request.conditions,
             missing=request.missing,
+            lead=lead,
+            contact="" if request.asking is None else request.asking.contact,
+            use="" if request.asking is None else request.asking.use,
+            signature="" if request.asking is None else request.asking.signature.hex(),
         )
+
+    @property
+    def asking(self) -> SignedAsking | None:
+        """What the lead has signed, for the parties."""
+        if not self.signature:
+            return None
+        return SignedAsking(self.lead, self.token, self.contact, self.use, bytes.fromhex(self.signature))
 
     @property
     def method(self) -> str:
@@ -97,7 +118,9 @@ class StudyRecord:
         return self.method in METHODS and not METHODS[self.method].ranks
 
     def describe(self, number: int, waiting_for: tuple[str, ...]) -> StudyState:
-        return StudyState(self.study, self.method, self.state, max(number, self.rounds), waiting_for, self.note)
+        stewards = tuple(StewardWait(party, since) for party, since in self.stewards.items())
+        names = waiting_for or tuple(self.stewards)
+        return StudyState(self.study, self.method, self.state, max(number, self.rounds), names, self.note, stewards)
 
 
 class StudyStore:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from verticopula.errors import BudgetExceeded, PolicyRefused, Problem, SchemaError
 from verticopula.privacy.accounting import Coins
@@ -21,6 +24,7 @@ from verticopula.schema.checked_model import CheckedModel
 from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.methods import METHODS, PRINTED_VARIANT, RAW_REGRESSION, releases_sums
 
+_PUBLIC_KEY = re.compile("[0-9a-f]{64}")
 _FEWEST_RAW = 2  # subjects of a release without noise, whatever the policy says
 
 
@@ -53,6 +57,10 @@ class Policy(CheckedModel):
     min_subjects : the smallest number of observed subjects from which a column may be released. That number is told
         to all parties of a study; raw values are of two subjects at least
     synthetic : `lead` if the study lead's joined table may hold this party's synthetic columns, `keep` if not
+    review : what stewards are asked about: `nothing` that the rules allow, the `releases` of a study, or `everything`,
+        which is also whether a study may begin
+    approvals : how many stewards have to say yes; one no is enough for a no
+    stewards : name -> public key, as `verticopula steward` prints it; with it only signed decisions count
     consent_days : how long a consent to a study lives, in days
     open_studies : how many studies may be open from which nothing was released; each shows the coordinator who is
         observed, and some ids if it guesses them
@@ -71,6 +79,9 @@ class Policy(CheckedModel):
     delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
     min_subjects: int = Field(default=0, ge=0)
     synthetic: Literal["lead", "keep"] = "lead"
+    review: Literal["nothing", "releases", "everything"] = "nothing"
+    approvals: int = Field(default=1, ge=1, le=9)
+    stewards: dict[str, str] = Field(default_factory=dict)
     consent_days: float = Field(default=30.0, gt=0, le=3_650)
     open_studies: int = Field(default=10, ge=1)
     new_studies: int = Field(default=50, ge=1)
@@ -79,6 +90,23 @@ class Policy(CheckedModel):
 
     def current(self) -> Policy:
         """These rules; a `PolicyFile` reads its own again."""
+        return self
+
+    @field_validator("stewards")
+    @classmethod
+    def _stewards_are_people(cls, stewards: dict[str, str]) -> dict[str, str]:
+        """One key each: two names of one key would be one person who approves twice."""
+        keys = [key.lower() for key in stewards.values()]
+        if not all(_PUBLIC_KEY.fullmatch(key) for key in keys):
+            raise ValueError("a steward's key has 64 hexadecimal digits; `verticopula steward` prints it")
+        if len(set(keys)) != len(keys):
+            raise ValueError("two stewards have the same key; each needs one of their own")
+        return dict(zip(stewards, keys, strict=True))
+
+    @model_validator(mode="after")
+    def _there_are_enough_stewards(self) -> Policy:
+        if self.approvals > 1 and self.approvals > len(self.stewards):
+            raise ValueError(f"approvals = {self.approvals} needs as many stewards with keys of their own")
         return self
 
     @field_validator("methods")
@@ -143,6 +171,12 @@ class Policy(CheckedModel):
             outer, _, inner = name.partition(".")
             nested = {**nested, outer: {**nested.get(outer, {}), inner: value}} if inner else {**nested, name: value}
         return cls(**nested)
+
+    @property
+    def digest(self) -> str:
+        """Of every rule, given or not: another policy has another digest."""
+        said = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(said.encode()).hexdigest()
 
     def check_columns(self, party: str, columns: Iterable[str]) -> None:
         """Raise PolicyRefused if one of these columns is not shared; even who has a value in it is not told.

@@ -180,6 +180,18 @@ class PolicyFile:
         return self.current().synthetic
 
     @property
+    def review(self) -> Literal["nothing", "releases", "everything"]:
+        return self.current().review
+
+    @property
+    def approvals(self) -> int:
+        return self.current().approvals
+
+    @property
+    def stewards(self) -> dict[str, str]:
+        return self.current().stewards
+
+    @property
     def consent_days(self) -> float:
         return self.current().consent_days
 

@@ -13,6 +13,7 @@ from verticopula.formatting import json_numbers
 from verticopula.privacy.accounting import Coins
 
 _OLD_NAMES = {"exact": "raw", "moments": "gram"}  # what ledgers of version 0.1 say
+_IF_SAID = ("lead", "requester", "purpose", "contact", "use")  # not in the line of an entry that lacks them
 _MAY_BE_INFINITE = ("epsilon", "mu", "mu_person")
 ALL_COLUMNS = "*"  # what stands in an entry's column where it is about all of the party's columns together
 
@@ -43,6 +44,8 @@ class Release:
         that turned out to be several known ones has their names joined by "+".
     snapshot : keyed digest of the table as it was read (`storage/snapshot_digest.py`): which data left; "" where there
         is no vault whose secret is the key
+    lead, requester, purpose, contact, use : who asked, by certificate and in their own words, why, how to reach them,
+        and what for; "" where nobody said
     """
 
     time: str
@@ -66,6 +69,11 @@ class Release:
     joint: str = ""
     content: str = ""
     snapshot: str = ""
+    lead: str = ""
+    requester: str = ""
+    purpose: str = ""
+    contact: str = ""
+    use: str = ""
 
     @property
     def is_gaussian(self) -> bool:
@@ -78,7 +86,8 @@ class Release:
 
     def to_json(self) -> str:
         """One line. Infinite epsilons become the string "inf": JSON has no word for them."""
-        return json.dumps(json_numbers(asdict(self), "inf"), sort_keys=True, ensure_ascii=True)
+        said = {name: value for name, value in asdict(self).items() if value != "" or name not in _IF_SAID}
+        return json.dumps(json_numbers(said, "inf"), sort_keys=True, ensure_ascii=True)
 
     @classmethod
     def from_json(cls, line: str) -> Release:

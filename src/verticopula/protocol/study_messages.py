@@ -12,6 +12,25 @@ from verticopula.protocol.message_version import MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
+class SignedAsking:
+    """Who asks for a study, with their signature: the coordinator passes it on, and cannot make one.
+
+    Attributes
+    ----------
+    lead : the study lead's name, which is that of the certificate
+    token : the lead's own name for this study; a party takes part in one study of each
+    contact, use : how to reach the lead, and what the tables will be used for, in their own words
+    signature : of `study_proposal.asking_statement`
+    """
+
+    lead: str
+    token: str
+    contact: str
+    use: str
+    signature: bytes
+
+
+@dataclass(frozen=True)
 class BeginRequest:
     """Will you take part in this study, and who are your subjects? Nothing is drawn.
 
@@ -21,8 +40,10 @@ class BeginRequest:
     seed : for simulations, and then nothing is private; None otherwise
     witness_count, witness_head : what the coordinator last saw of this party's ledger; 0 for nothing
     requester, purpose : who asks, and why, in their own words
+    asking : the lead's signature of that; None in a study that no lead has signed
     """
 
+    LATER = ("asking",)
     WIRE_NAME = "OpenRequest"  # its name in stored and sent messages
 
     study: str
@@ -35,6 +56,7 @@ class BeginRequest:
     requester: str = ""
     purpose: str = ""
     version: int = MESSAGE_VERSION
+    asking: SignedAsking | None = None
 
 
 @dataclass(frozen=True)

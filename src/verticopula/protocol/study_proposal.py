@@ -25,6 +25,7 @@ from verticopula.protocol.confusables import has_disallowed_script
 from verticopula.protocol.messages import (
     GaussianMarginsReply,
     PresenceReply,
+    SignedAsking,
     SignedPresence,
     StudyProposal,
     fingerprint,
@@ -234,13 +235,14 @@ def _check_variant(proposal: StudyProposal) -> None:
         raise ProtocolError("the proposal's variant does not have this sampler or unit")
 
 
-def check_requester_and_purpose(requester: str, purpose: str) -> None:
+def check_requester_and_purpose(requester: str, purpose: str, *more: str) -> None:
     """ProtocolError where a steward would have too much to read, or could be shown something else."""
-    if max(len(requester), len(purpose)) > _LONGEST_PURPOSE:
+    said = (requester, purpose, *more)
+    if max(map(len, said)) > _LONGEST_PURPOSE:
         raise ProtocolError(f"who asks and why is said in at most {_LONGEST_PURPOSE} characters each")
-    if not all(character.isprintable() or character in _BLANK for character in requester + purpose):
+    if not all(character.isprintable() or character in _BLANK for character in "".join(said)):
         raise ProtocolError("who asks and why is one line each, without control characters")
-    if has_disallowed_script(requester) or has_disallowed_script(purpose):
+    if any(map(has_disallowed_script, said)):
         raise ProtocolError("who asks and why is said in letters in wide use, each word in those of one alphabet")
 
 
@@ -307,6 +309,12 @@ def points_statement(study: str, federation: str, masked_by: Sequence[str], coun
 def consent_statement(party: str, proposal: StudyProposal, until: float) -> bytes:
     """What a party signs when it consents."""
     return fingerprint(("consent", party, fingerprint(proposal), float(until))).encode()
+
+
+def asking_statement(federation: str, method: str, requester: str, purpose: str, asking: SignedAsking) -> bytes:
+    """What the study lead signs; `federation` is the file's fingerprint."""
+    own = (asking.lead, asking.token, asking.contact, asking.use)
+    return fingerprint(("asking", federation, method, requester, purpose, *own)).encode()
 
 
 def federation_fingerprint(federation: Federation) -> str:

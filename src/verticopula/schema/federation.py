@@ -169,6 +169,7 @@ class Network(CheckedModel):
     deadline : seconds that a party has for one round of a study
     operator : the organisation that runs the coordinator; a party's name where it is that party's
     compute : an organisation without data, which computes in strict studies of two parties in the coordinator's place
+    leads : who may ask for studies; each has a kit and a certificate of this name
     """
 
     host: str = "localhost"
@@ -176,6 +177,7 @@ class Network(CheckedModel):
     deadline: float = Field(default=3_600.0, gt=0, le=LONGEST_DEADLINE)
     operator: str | None = None
     compute: str | None = None
+    leads: tuple[str, ...] = Field(default=("lead",), min_length=1)
 
     @field_validator("host")
     @classmethod
@@ -183,6 +185,15 @@ class Network(CheckedModel):
         if not _HOST_NAME.fullmatch(host):
             raise ValueError("host must be a host name or an IPv4 address, without scheme or port")
         return host
+
+    @field_validator("leads")
+    @classmethod
+    def _leads_have_names_of_their_own(cls, leads: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(_PARTY_NAME.fullmatch(name) for name in leads):
+            raise ValueError("a lead's name needs 1 to 64 letters, digits, '-' or '_'")
+        if len({name.lower() for name in leads}) != len(leads):
+            raise ValueError("two leads have the same name")
+        return leads
 
     @field_validator("operator", "compute")
     @classmethod
@@ -329,7 +340,8 @@ class Federation(CheckedModel):
         if self.bounds_source != "public":
             head["bounds_source"] = self.bounds_source
         if self.network != Network():
-            head["network"] = self.network.model_dump(exclude_none=True)
+            plain = {"leads"} if self.network.leads == Network().leads else set()
+            head["network"] = self.network.model_dump(mode="json", exclude_none=True, exclude=plain)
         head["party"] = [
             {
                 "name": party.name,
@@ -429,6 +441,7 @@ def _problems_between(raw: Mapping[str, Any]) -> list[Problem]:
         if count > 1:  # party names become file names, and some file systems ignore case
             problems.append(Problem(f"party {name!r}", f"the name is used by {count} parties (case does not count)"))
     problems += _compute_problems(raw.get("network"), list(folded))
+    problems += _lead_problems(raw.get("network"), list(folded))
     id_value = raw.get("id", "subject_id")
     id_value = dict(id_value) if isinstance(id_value, BaseModel) else id_value
     id_name = id_value.get("name", "subject_id") if isinstance(id_value, Mapping) else id_value
@@ -475,6 +488,21 @@ def _compute_problems(network: Any, folded: list[str]) -> list[Problem]:
     if len(folded) != 2:
         return [Problem(where, "is for two parties: of three or more, the first three of the file compute")]
     return []
+
+
+def _lead_problems(network: Any, folded: list[str]) -> list[Problem]:
+    """What is wrong with the leads' names; `folded` are the parties' names, case-folded."""
+    raw = dict(network) if isinstance(network, BaseModel) else network
+    names = raw.get("leads") if isinstance(raw, Mapping) else None
+    if not isinstance(names, (list, tuple)) or tuple(names) == Network().leads:
+        return []
+    others = {*folded, *_RESERVED, *(str(raw[name]).casefold() for name in ("host", "compute") if raw.get(name))}
+    others -= {"lead"}
+    return [
+        Problem("network, leads", f"cannot be called {name!r}, which is somebody else")
+        for name in names
+        if isinstance(name, str) and name.casefold() in others
+    ]
 
 
 def _mappings(parts: Any) -> list[Mapping[str, Any]]:

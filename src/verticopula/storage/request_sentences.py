@@ -33,7 +33,7 @@ def what_leaves(content: RequestContent) -> list[str]:
     ----------
     content : the request's
     """
-    if content.stage == "opening":
+    if content.stage == "beginning":
         mask = "Whom you have any value of." if content.tells_presence else "Which of your cells are empty."
         return [_IDS.get(content.alignment, "Hashes of your subject ids."), mask, "No value leaves at this stage."]
     said = []
@@ -51,7 +51,7 @@ def to_whom(content: RequestContent) -> list[str]:
     ----------
     content : the request's
     """
-    if content.stage == "opening":
+    if content.stage == "beginning":
         said = ["The coordinator gets it, and finds out how many of your subjects other parties have, too."]
         if content.tells_presence:
             said.append("All other parties are told whom you have any value of.")
@@ -80,7 +80,7 @@ def about_one_person(content: RequestContent) -> list[str]:
     """
     if content.seeded:
         return [f"{SEEDED.title}. {SEEDED.meaning}"]
-    if content.stage == "opening":
+    if content.stage == "beginning":
         return ["Whether somebody is among your subjects stays hidden from whoever does not hold the parties' key."]
     if any(math.isinf(price.study) for price in content.prices):
         return ["No bound: exact values or ranges leave, so anything in them may be told about a person."]
@@ -158,14 +158,16 @@ def asker_lines(content: RequestContent) -> list[str]:
 
 def format_time(seconds: float) -> str:
     """A moment for a reader, to the minute."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (OverflowError, OSError, ValueError):  # a peer may say anything
+        return "an unknown time"
 
 
 def _price_sentence(price: UnitPrice) -> str:
-    spent = (
-        f"Epsilon per {price.unit}: {format_epsilon(price.before)} so far, {format_epsilon(price.study)} for this "
-        f"study, {format_epsilon(price.after)} with it"
-    )
+    known = ", as far as your ledger knows" if price.unit == Unit.PERSON else ""
+    before, study, after = (format_epsilon(one) for one in (price.before, price.study, price.after))
+    spent = f"Epsilon per {price.unit}{known}: {before} so far, {study} for this study, {after} with it"
     if price.cap is None or price.left_before is None or price.left_after is None:
         return f"{spent}; no cap."
     left = f"{_left(price.left_before)} left before, {_left(price.left_after)} after"

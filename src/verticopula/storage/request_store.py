@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from verticopula.errors import LedgerError, SettingsError
+from verticopula.errors import LedgerError, ProtocolError, SettingsError
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.storage.ledger import GENESIS
 from verticopula.storage.steward_keys import is_signed
@@ -47,11 +47,12 @@ REQUESTS_FILE = "requests.db"
 
 _BUSY = 20.0  # seconds that a process waits for another one's transaction
 _ID_BYTES = 4
+_NEW_BY_PENDING = 40  # new requests by requests that may wait, within the days that a question lives
 _REASON_LENGTH = 500
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS requests (
     id TEXT PRIMARY KEY, question TEXT NOT NULL, study TEXT NOT NULL, state TEXT NOT NULL, asked REAL NOT NULL,
-    expires REAL NOT NULL, content TEXT NOT NULL, decisions TEXT NOT NULL DEFAULT '[]'
+    expires REAL NOT NULL, content TEXT NOT NULL, decisions TEXT NOT NULL DEFAULT '[]', used REAL
 );
 CREATE INDEX IF NOT EXISTS by_study ON requests (study);
 CREATE TABLE IF NOT EXISTS events (
@@ -74,7 +75,7 @@ class RequestEvent:
     number : counts from 1 over all requests
     time : seconds since 1970
     actor : who did it: a steward, or the program that asked
-    what : `asked`, `yes`, `no`, or the state that the request is in since
+    what : `asked`, `yes`, `no`, `used`, or the state that the request is in since
     detail : the reason, or why the state changed
     previous, hash : of the chain
     """
@@ -172,7 +173,7 @@ class RequestStore:
 
     # ---- asking ------------------------------------------------------------------------------
 
-    def ask(self, content: RequestContent, actor: str = "join") -> StewardRequest:
+    def ask(self, content: RequestContent, actor: str = "join", most_pending: int | None = None) -> StewardRequest:
         """The request that asks this: a living one, one that was denied or withdrawn, or a new one.
 
         A request about the same stage of the same study that asks something else, or was asked about another table or
@@ -182,20 +183,29 @@ class RequestStore:
         ----------
         content : what is asked
         actor : who asks, for the history
+        most_pending : how many studies may wait for a decision at a time, and forty times as many requests may be new
+            within `days`; ProtocolError where it would be more. None for any number
         """
         now = self._clock()
         with self._transaction() as base:
             rows = base.execute("SELECT * FROM requests WHERE study = ? ORDER BY asked, rowid", (content.study,))
             for request in reversed([_request(row) for row in rows]):
-                living = request.at(now)
                 if not request.content.is_about_the_same(content) or request.state == "superseded":
                     continue
-                if living.state == "expired" and request.state != "expired":
+                if request.at(now).state == "expired" and request.state != "expired":
                     self._set_state(base, request, "expired", actor, "nobody used it in time")
-                if request.content.question == content.question and living.state not in ("expired", "cancelled"):
-                    return living
-                if living.state in ("pending", "approved"):
+                    continue
+                is_living = request.state in ("pending", "approved") and now <= request.expires
+                is_refused = request.state == "withdrawn" or (
+                    request.state == "denied"
+                    and now <= request.decisions[-1].when + request.content.days * SECONDS_PER_DAY
+                )
+                if request.content.question == content.question and (is_living or is_refused):
+                    return request
+                if is_living:
                     self._set_state(base, request, "superseded", actor, _difference(request.content, content))
+            if most_pending is not None:
+                self._check_room(base, content, most_pending)
             expires = now + content.days * SECONDS_PER_DAY
             request = StewardRequest(f"r{secrets.token_hex(_ID_BYTES)}", content, now, expires)
             base.execute(
@@ -204,6 +214,20 @@ class RequestStore:
             )
             self._append(base, request.id, actor, "asked", request.digest)
         return request
+
+    def _check_room(self, base: sqlite3.Connection, content: RequestContent, most: int) -> None:
+        """Whoever could ask without end would bury what matters, and fill the disk."""
+        rows = base.execute("SELECT study, state, asked, expires FROM requests").fetchall()
+        waiting = {row["study"] for row in rows if row["state"] == "pending" and row["expires"] >= self._clock()}
+        since = self._clock() - content.days * SECONDS_PER_DAY
+        if (
+            len(waiting - {content.study}) >= most
+            or sum(row["asked"] > since for row in rows) >= _NEW_BY_PENDING * most
+        ):
+            raise ProtocolError(
+                f"party {content.party!r}: its stewards have as many studies to decide about as its policy allows "
+                "(open_studies); resume this one later"
+            )
 
     # ---- deciding ----------------------------------------------------------------------------
 
@@ -259,6 +283,32 @@ class RequestStore:
             for request in found:
                 self._set_state(base, request, "expired", actor, "")
         return [replace(request, state="expired") for request in found]
+
+    def cancel(self, study: str, actor: str, reason: str = "") -> None:
+        """The study is over before it was decided about: nobody needs to answer any more.
+
+        Parameters
+        ----------
+        study : its name
+        actor, reason : for the history
+        """
+        with self._transaction() as base:
+            rows = base.execute("SELECT * FROM requests WHERE study = ?", (study,)).fetchall()
+            for request in map(_request, rows):
+                if request.at(self._clock()).state == "pending":
+                    self._set_state(base, request, "cancelled", actor, reason)
+
+    def mark_used(self, request: StewardRequest) -> None:
+        """The party has consented on the strength of this request; from now on it is no question of time.
+
+        Parameters
+        ----------
+        request : one that is approved
+        """
+        if request.used is None:
+            with self._transaction() as base:
+                base.execute("UPDATE requests SET used = ? WHERE id = ?", (self._clock(), request.id))
+                self._append(base, request.id, "join", "used", "")
 
     # ---- the file ----------------------------------------------------------------------------
 
@@ -326,7 +376,7 @@ def _as_error(error: sqlite3.Error, path: Path) -> Exception:
 def _request(row: sqlite3.Row) -> StewardRequest:
     decisions = tuple(Decision(**said) for said in json.loads(row["decisions"]))
     content = RequestContent.from_json(row["content"])
-    return StewardRequest(row["id"], content, row["asked"], row["expires"], row["state"], decisions)
+    return StewardRequest(row["id"], content, row["asked"], row["expires"], row["state"], decisions, row["used"])
 
 
 def _difference(old: RequestContent, new: RequestContent) -> str:

@@ -1,6 +1,6 @@
 """What a party's steward is asked, and what stewards said to it: plain records, without a store.
 
-A request is one question about one study: to begin it (`opening`), or to release what it would release (`releases`).
+A request is one question about one study: to begin it (`beginning`), or to release what it would release (`releases`).
 It is complete: whoever decides needs nothing else. `RequestStore` keeps requests on disk.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from verticopula.errors import SettingsError
 from verticopula.formatting import json_numbers
 
-Stage = Literal["opening", "releases"]
+Stage = Literal["beginning", "releases"]
 RequestState = Literal["pending", "approved", "denied", "withdrawn", "expired", "cancelled", "superseded"]
 Verdict = Literal["yes", "no", "withdrawn"]
 
@@ -79,8 +79,8 @@ class RequestContent:
         be used for; their own words, which nobody has checked
     method : its name, and its variant unless that is verticopula's own
     alignment : how rows of one person are found
-    proposal : digest of the proposal; "" in an opening
-    leaves : what would be released; empty in an opening
+    proposal : digest of the proposal; "" at the beginning
+    leaves : what would be released; empty at the beginning
     prices : epsilon at every unit, and what is left of caps, at the time of asking
     delta : the delta of these epsilons
     seeded : whether the noise would come from a seed, and so protect nobody
@@ -181,6 +181,7 @@ class StewardRequest:
     asked, expires : seconds since 1970; a request that waits longer is over, and so is a yes that nobody used
     state : as it was stored; `RequestStore` says `expired` for one that is over by now
     decisions : from old to new
+    used : when the party consented on the strength of it, in seconds since 1970; None before that
     """
 
     id: str
@@ -189,6 +190,7 @@ class StewardRequest:
     expires: float
     state: RequestState = "pending"
     decisions: tuple[Decision, ...] = ()
+    used: float | None = None
 
     @property
     def digest(self) -> str:
@@ -212,7 +214,7 @@ class StewardRequest:
         ----------
         now : seconds since 1970
         """
-        over = self.state in ("pending", "approved") and now > self.expires
+        over = self.state in ("pending", "approved") and now > self.expires and self.used is None
         return replace(self, state="expired") if over else self
 
 

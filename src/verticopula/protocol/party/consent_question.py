@@ -19,6 +19,11 @@ class ConsentQuestion:
     proposed : everything that would be released; empty when the study begins, before there is a plan
     spent : what was released about this table before
     variant : which algorithm the method's name stands for; not known yet when the study begins
+    people : what was released about the same people before, by whatever party
+    lead : the name in the certificate that the study was signed with; "" where nobody signed it
+    contact, use : how to reach who asks, and what the tables will be used for, in their own words
+    proposal : digest of the proposal; "" when the study begins
+    table : digest of the party's table
     seeded : whether the noise would come from a seed, which is no protection from whoever knows it
     """
 
@@ -31,6 +36,12 @@ class ConsentQuestion:
     spent: tuple[Release, ...] = ()
     variant: str = OWN_VARIANT
     seeded: bool = False
+    people: tuple[Release, ...] = ()
+    lead: str = ""
+    contact: str = ""
+    use: str = ""
+    proposal: str = ""
+    table: str = ""
 
     @property
     def title(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose")
+_AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose", "lead", "contact", "use")
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class JoinedStudy:
     cohort : digest of the cohort's list; "" before it is known
     federation : fingerprint of the federation file
     requester, purpose : who asked when the study began, and why
+    lead, contact, use : who signed that the study is asked for, how to reach them, what the tables will be used for
     keeps : whether the coordinator was told that the synthetic block stays here; None if an earlier version told it
     """
 
@@ -45,6 +46,9 @@ class JoinedStudy:
     purpose: str = ""
     listed: int = 0
     keeps: bool | None = None
+    lead: str = ""
+    contact: str = ""
+    use: str = ""
 
     def agrees(self, other: JoinedStudy) -> bool:
         """Whether the same was agreed, wherever the rows are."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +117,9 @@ class LocalParty:
         process may have opened one
     consents : what the party has consented to; without it nobody is asked, as where a mechanism is run on its own
     printed_choices : how it reads what the paper leaves open, in studies by its algorithms as printed
-    ask_steward : about a whole study, after the policy agreed; may take its time, may raise PolicyRefused
+    ask_steward : about a whole study, after the policy agreed; may take its time, may raise PolicyRefused, or
+        ConsentPending where the steward has to be asked again later
+    asked_by : who asks and why, for every entry in the ledger: `lead`, `requester`, `purpose`, `contact`, `use`
     """
 
     table: AlignedTable
@@ -136,6 +139,7 @@ class LocalParty:
     opened_since: Callable[[], tuple[str, ...]] = lambda: ()
     consents: StudyConsents | None = None
     ask_steward: Callable[[ConsentQuestion], None] = lambda question: None
+    asked_by: Mapping[str, Any] = field(default_factory=dict)
     printed_choices: PrintedChoices = DEFAULT_INTERPRETATION
     _regression: RegressionHandler = field(init=False)
     _strict: StrictHandler = field(init=False)
@@ -228,6 +232,7 @@ class LocalParty:
 
         def ask() -> None:
             spent = approve()
+            about = self.name, self.account.table, self._overlapping()
             self.ask_steward(
                 ConsentQuestion(
                     proposal.study,
@@ -236,9 +241,11 @@ class LocalParty:
                     proposal.purpose,
                     proposal.alignment,
                     tuple(entries),
-                    tuple(spent_on(spent, self.name, self.account.table, self._overlapping())),
+                    tuple(spent_on(spent, *about)),
                     proposal.variant,
                     not self.noise.is_private,
+                    tuple(spent_on_people(spent, *about, self.account.same_people)),
+                    proposal=fingerprint(proposal),
                 )
             )
             approve()  # a steward may take weeks: what was spent or forbidden meanwhile would cost the others something
@@ -418,7 +425,7 @@ class LocalParty:
 
         `once`: what the ledger holds for this request already, after a crash, is not charged again.
         """
-        wanted = [replace(entry, request=key) for entry in entries]
+        wanted = [replace(entry, request=key, **self.asked_by) for entry in entries]
         if once:
             wanted = self._unpaid(wanted, key)
             if not wanted:

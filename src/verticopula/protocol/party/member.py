@@ -19,7 +19,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import numpy as np
 import polars as pl
@@ -62,6 +62,7 @@ from verticopula.protocol.messages import (
     PlaceRequest,
     Reply,
     Request,
+    SignedAsking,
 )
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.joined_study import JoinedStudy
@@ -74,6 +75,7 @@ from verticopula.protocol.party.study_refusals import StudyRefusals
 from verticopula.protocol.study_lifecycle import Alignment, LedgerHead
 from verticopula.protocol.study_proposal import (
     StudyContext,
+    asking_statement,
     check_requester_and_purpose,
     check_study_name,
     federation_fingerprint,
@@ -133,6 +135,9 @@ class Member:
     authenticity : how it signs, and how it knows what others signed; by default with the id key
     executor, on_column, ask_steward : as `LocalParty` has them; the steward is asked before a study begins, too,
         and not again after a no (`StudyRefusals`)
+    check_standing : called with a study's name before anything is answered in it; raises PolicyRefused where the
+        steward has taken back their yes
+    on_close : called with a study's name once nothing more is asked in it
     clock : seconds since 1970
     """
 
@@ -150,6 +155,8 @@ class Member:
         executor: Executor | None = None,
         on_column: Callable[[int], None] = lambda comparisons: None,
         ask_steward: Callable[[ConsentQuestion], None] = lambda question: None,
+        check_standing: Callable[[str], None] = lambda study: None,
+        on_close: Callable[[str], None] = lambda study: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if party not in {p.name for p in federation.parties}:
@@ -181,6 +188,7 @@ class Member:
         )
         self._admission = StudyAdmission(refusals, vault.ledger, self.policy, ask_steward)
         self._clock = clock
+        self._check_standing, self._on_close = check_standing, on_close
         self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         if isinstance(self.policy, PolicyFile):
             self.policy.remember(vault.studies, self._account.table, self._account.overlapping)
@@ -189,20 +197,6 @@ class Member:
             lambda one: sum(column.values.size for column in one.table.columns.values()), _MOST_CELLS
         )
         self._points: dict[str, NDArray[np.uint8]] = {}  # the last study's, by its mask: they take a while
-
-    @property
-    def snapshot(self) -> str:
-        """Digest of the table, as the ledger has it; "" where the vault makes none."""
-        return self._account.snapshot
-
-    def has_joined(self, study: str) -> bool:
-        """Whether the study was opened here before, by this process or an earlier one.
-
-        Parameters
-        ----------
-        study : its name
-        """
-        return self._read(study) is not None
 
     def handle(self, request: Request) -> Reply:
         """Answer a request, or refuse it with a reason.
@@ -270,15 +264,17 @@ class Member:
             federation=self._fingerprint,
             requester=request.requester,
             purpose=request.purpose,
+            **_said_by(request),
         )
         if self._agreed_before(request.study, record) is None:
             # Without the lock: a steward may take their time, and keeps nobody waiting.
-            self._admission.allow(request)
+            self._admission.allow(request, table)
             self._check_terms(request)  # the policy may have changed meanwhile
         with self._lock:
             known = self._agreed_before(request.study, record)
             if known is None:
                 record = replace(record, mask=new_mask().hex() if request.alignment == "psi" else "")
+                self._use_token(request)
                 self._write(request.study, record)
             else:
                 record = known
@@ -308,7 +304,9 @@ class Member:
 
     def _check_terms(self, request: BeginRequest) -> None:
         check_study_name(self.name, request.study)
-        check_requester_and_purpose(request.requester, request.purpose)
+        check_requester_and_purpose(request.requester, request.purpose, *_said_by(request).values())
+        if request.asking is not None:
+            self._check_asking(request, request.asking)
         if request.federation != self._fingerprint:
             raise PolicyRefused(
                 f"party {self.name!r}: the coordinator's federation file is not the same as this party's own; parties, "
@@ -343,6 +341,30 @@ class Member:
             )
         if request.witness_count > 0:
             self.vault.check_witness(request.witness_count, request.witness_head)
+
+    def _check_asking(self, request: BeginRequest, asking: SignedAsking) -> None:
+        """ProtocolError unless a study lead of the federation has signed who asks, and for what method."""
+        said = asking_statement(request.federation, request.method, request.requester, request.purpose, asking)
+        known = asking.lead in self.federation.network.leads and self._authenticity is not None
+        if not known or not self._verifies(asking.lead, said, asking.signature):
+            raise ProtocolError(
+                f"party {self.name!r}: who asks for this study is not signed by a lead of the federation"
+            )
+        self._check_token(request)
+
+    def _verifies(self, signer: str, statement: bytes, signature: bytes) -> bool:
+        return self._authenticity is not None and self._authenticity.verify(signer, statement, signature)
+
+    def _check_token(self, request: BeginRequest) -> None:
+        """A lead's signature is for one study; ProtocolError where the coordinator uses it for another."""
+        known = None if request.asking is None else self.vault.studies.get(f"asking:{request.asking.token}")
+        if known is not None and known["study"] != request.study:
+            raise ProtocolError(f"party {self.name!r}: what the lead has signed belongs to another study")
+
+    def _use_token(self, request: BeginRequest) -> None:
+        self._check_token(request)
+        if request.asking is not None:
+            self.vault.studies.put(f"asking:{request.asking.token}", {"study": request.study})
 
     def _check_alignment(self, alignment: str) -> None:
         """PolicyRefused unless the policy allows this way to find who is who."""
@@ -498,6 +520,7 @@ class Member:
             record = self._known(study)
             if not record.is_placed:
                 raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
+            self._check_standing(study)
             if record.seed is not None and not self.policy.allow_seeded:
                 raise PolicyRefused(f"party {self.name!r} does not take part in seeded studies any more")
             self._check_alignment(record.alignment)
@@ -535,8 +558,13 @@ class Member:
             account=self._account,
             opened_since=partial(self.vault.overlapping, self._account),
             consents=self._consents(record),
-            ask_steward=self._admission.ask,
+            ask_steward=partial(self._ask_about, record),
+            asked_by={**_words_of(record), "requester": record.requester, "purpose": record.purpose},
         )
+
+    def _ask_about(self, record: JoinedStudy, question: ConsentQuestion) -> None:
+        """Ask the steward about a study's releases, with what was said when it began."""
+        self._admission.ask(replace(question, table=record.table, **_words_of(record)))
 
     def _consents(self, record: JoinedStudy) -> StudyConsents:
         if self._authenticity is None:
@@ -573,6 +601,7 @@ class Member:
 
     def _close(self, request: CloseRequest) -> CloseReply:
         """The study is over: what is kept for its regressions goes; its releases and their entries stay."""
+        self._on_close(request.study)
         with self._lock:
             record = self._known(request.study)
             party = self._parties.pop(request.study, None)
@@ -590,6 +619,7 @@ class Member:
         record = self._known(request.study)
         if not record.is_placed:
             raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
+        self._check_standing(request.study)
         self._consents(record).agreed(request.study)
         if self._out is None:
             return BlockReply(self.name, 0)
@@ -613,6 +643,17 @@ class Member:
         if said:
             (folder / NOTICE_FILE).write_text("\n".join(said) + "\n", encoding="utf-8")
         return BlockReply(self.name, rows)
+
+
+def _said_by(request: BeginRequest) -> dict[str, Any]:
+    """Who has signed that they ask, how to reach them, and what for."""
+    asking = request.asking
+    return {} if asking is None else {"lead": asking.lead, "contact": asking.contact, "use": asking.use}
+
+
+def _words_of(record: JoinedStudy) -> dict[str, Any]:
+    """The same, as it was kept."""
+    return {"lead": record.lead, "contact": record.contact, "use": record.use}
 
 
 def _method_of(request: Request) -> str:

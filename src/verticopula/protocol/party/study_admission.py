@@ -49,7 +49,7 @@ class StudyAdmission:
         with self._one_at_a_time:
             self.refusals.ask(question, self.steward)
 
-    def allow(self, request: BeginRequest) -> None:
+    def allow(self, request: BeginRequest, table: str = "") -> None:
         """Log that a study begins, if the policy and the steward allow it: hashes and masks leave before any price.
 
         Every study that begins lets the coordinator find out about some ids (`psi`) and about who is observed. So few
@@ -60,6 +60,7 @@ class StudyAdmission:
         Parameters
         ----------
         request : what the coordinator asks for; its terms were checked
+        table : digest of the party's table
         """
         question = ConsentQuestion(
             request.study,
@@ -68,6 +69,10 @@ class StudyAdmission:
             request.purpose,
             request.alignment,
             seeded=request.seed is not None,
+            lead="" if request.asking is None else request.asking.lead,
+            contact="" if request.asking is None else request.asking.contact,
+            use="" if request.asking is None else request.asking.use,
+            table=table,
         )
         party, records = self.refusals.party, self.refusals.records
         begun = begun_name(self.refusals.federation, party, request.study)

@@ -1,0 +1,184 @@
+"""Studies that wait for people: over restarts of everybody, beside other studies, without a deadline."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.network.harness import PARTIES, PATIENCE, POLICY, Net, network, small_federation
+from verticopula.errors import ProtocolError
+from verticopula.network.control_messages import CancelRequest, ResumeRequest, StatusRequest, StudyState
+from verticopula.network.study_lead import Lead
+from verticopula.storage.request_store import RequestStore, standing_of
+from verticopula.storage.steward_keys import Steward
+from verticopula.storage.steward_requests import StewardRequest, Verdict
+
+pytestmark = pytest.mark.processes
+
+SHORT = 3.0  # seconds that a party has for a round; people take longer
+
+
+def until(look: Callable[[], Any]) -> Any:
+    """What `look` finds, once it finds something."""
+    end = time.monotonic() + PATIENCE
+    while not (found := look()):
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.05)
+    return found
+
+
+def state_of(lead: Lead, study: str) -> StudyState:
+    reply = lead.ask(StatusRequest(), seconds=PATIENCE)
+    return next(entry for entry in reply.studies if entry.study == study)
+
+
+def decide(store: RequestStore, study: str, verdict: Verdict, by: Steward | None = None, reason: str = "") -> str:
+    """The steward's answer to the request of this study that waits, once it does."""
+    request: StewardRequest = until(lambda: next(iter(store.all("pending", study=study)), None))
+    who = by or Steward("anna")
+    store.decide(request.id, who.decide(request, verdict, reason))
+    return request.id
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Iterator[Net]:
+    policies = {"middle": POLICY + 'review = "everything"\n'}
+    with network(tmp_path, federation=small_federation(), policies=policies) as found:
+        found.start_all()
+        yield found
+
+
+def store_of(net: Net, party: str = "middle") -> RequestStore:
+    return RequestStore.of_kit(net.kit(party).folder)
+
+
+def test_a_study_waits_for_people_over_restarts_and_others_go_on(net: Net) -> None:
+    store = store_of(net)
+    with net.lead() as lead:
+        first = net.submit(lead, method="vcds", epsilon=8.0, deadline=SHORT)
+        waiting: StudyState = until(lambda: (one := state_of(lead, first)).state == "waiting" and one)
+        assert [(wait.party, wait.since > 0) for wait in waiting.stewards] == [("middle", True)]
+        time.sleep(2 * SHORT)  # no deadline runs
+        second = net.submit(lead, method="vcds", epsilon=8.0)
+        decide(store, second, "yes")  # the younger study passes the one that waits
+        decide(store, second, "yes")
+        assert net.wait(lead, second) == ("done", "")
+        assert state_of(lead, first).state == "waiting"
+        for name in ("server", "middle"):  # and neither side has to be there while somebody thinks
+            net.signal(name, signal.SIGKILL)
+        decide(store, first, "yes")
+        net.start("server", "middle")
+        request = until(lambda: store.all("pending", study=first))[0]
+        assert request.content.stage == "releases"
+        assert {price.unit for price in request.content.prices} == {"variable", "client", "block", "person"}
+        net.signal("middle", signal.SIGTERM)
+        net.wait_for_end("middle")
+        decide(store, first, "yes")
+        lead.ask(ResumeRequest(first, 1200.0), seconds=PATIENCE)  # harmless: it has not failed
+        net.start("middle")
+        assert net.wait(lead, first)[0] == "done"
+    assert all(len([e for e in net.ledger("middle") if e["study"] == study]) == 2 for study in (first, second))
+    assert store.verify()[0] == len(store.events())
+
+
+def test_a_no_costs_nobody_anything_and_a_cancelled_study_asks_nobody(net: Net) -> None:
+    store = store_of(net)
+    with net.lead() as lead:
+        refused = net.submit(lead, method="vcds", epsilon=8.0)
+        decide(store, refused, "yes")
+        decide(store, refused, "no", reason="not for this")
+        state, note = net.wait(lead, refused)
+        assert (state, "its steward said no: not for this" in note) == ("failed", True)
+        cancelled = net.submit(lead, method="vcds", epsilon=4.0)
+        until(lambda: store.all("pending", study=cancelled))
+        net.signal("middle", signal.SIGKILL)
+        lead.ask(CancelRequest(cancelled, "not needed"), seconds=PATIENCE)
+        assert state_of(lead, cancelled).state == "cancelled"
+        net.start("middle")  # it was away, and is told when it comes back
+        until(lambda: store.all("cancelled", study=cancelled))
+        with pytest.raises(ProtocolError, match="was cancelled"):
+            lead.ask(ResumeRequest(cancelled, 60.0), seconds=PATIENCE)
+    assert [net.ledger(name) for name in PARTIES] == [[], [], []]
+
+
+def test_a_yes_that_is_taken_back_in_mid_study_stops_the_party(net: Net) -> None:
+    store = store_of(net)
+    with net.lead() as lead:
+        study = net.submit(lead, method="vcds", epsilon=8.0)
+        decide(store, study, "yes")
+        until(lambda: store.all("pending", study=study))
+        net.signal("right", signal.SIGSTOP)  # so that the study cannot go on
+        request = decide(store, study, "yes")
+        until(lambda: store.get(request).used)
+        store.decide(request, Steward("anna").decide(store.get(request), "withdrawn"))
+        net.signal("right", signal.SIGCONT)
+        state, note = net.wait(lead, study)
+        assert (state, "has taken back their yes" in note) == ("failed", True)
+    assert net.ledger("middle") == []
+
+
+def test_two_people_by_command_for_a_lead_with_a_certificate(tmp_path: Path) -> None:
+    """As an operator would: keys, a policy, `submit` with all words, `status`, two approvals, the ledger."""
+    made = small_federation().to_dict()
+    made["network"]["leads"] = ["register", "clinic"]
+    home = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "home"), "VERTICOPULA_STEWARD_PASSPHRASE": "secret"}
+
+    def command(*arguments: object, fails: str = "") -> str:
+        own = [sys.executable, "-m", "verticopula", *map(str, arguments)]
+        done = subprocess.run(own, capture_output=True, text=True, env=home, timeout=PATIENCE, check=False)
+        assert (done.returncode != 0) == bool(fails), done.stderr
+        assert fails in " ".join(done.stderr.split())
+        return done.stdout
+
+    with network(tmp_path, federation=type(small_federation()).from_dict(made)) as net:
+        kit = net.folder / "kits/middle"
+        keys = "".join(command("steward", kit, name).splitlines()[-1] + "\n" for name in ("anna", "register"))
+        rules = f'{POLICY}review = "releases"\napprovals = 2\n[stewards]\n{keys}'
+        (net.folder / "middle.toml").write_text(rules, "utf-8")
+        net.start_all()
+        words = ("--purpose", "waiting times", "--contact", "tel. 1", "--use", "one report", "--requester", "Dr. Berg")
+        lead = ("--kit", net.folder / "kits/register")
+        settings = ("--method", "vcds", "--epsilon", 8, "--out", tmp_path / "out")
+        said = command("submit", net.folder / "federation.toml", *lead, *settings, *words, "--no-wait")
+        study = said.split()[1]
+        until(lambda: store_of(net).all("pending"))
+        (request,) = store_of(net).all()
+        assert (request.content.lead, request.content.use) == ("register", "one report")
+        assert "the steward of middle since" in until(
+            lambda: "waiting" in (shown := command("status", *lead)) and " ".join(shown.split())
+        )
+        assert json.loads(command("status", "--kit", net.folder / "kits/clinic", "--json"))["studies"] == []
+        command("cancel", net.folder / "kits/clinic", study, fails="no study of that name")
+        approve = ("approve", kit, request.id, "--yes", "--steward")
+        assert "1 more needed" in command(*approve, "anna")
+        command(*approve, "anna", fails="has decided about request")
+        command(*approve, "register", fails="asks for this study")  # who asks does not approve
+        ben = Steward.create("ben", tmp_path / "ben.pem")
+        (net.folder / "middle.toml").write_text(f'{rules}ben = "{ben.public_key}"\n', "utf-8")
+        # The policy has changed since anna's yes, so both are asked again.
+        store = store_of(net)
+        net.signal("middle", signal.SIGTERM)
+        net.wait_for_end("middle")
+        net.start("middle")
+        again = until(lambda: next((one for one in store.all("pending") if one.id != request.id), None))
+        assert store.get(request.id).state == "superseded"
+        command("approve", kit, again.id, "--yes", "--steward", "anna")
+        store.decide(again.id, ben.decide(again, "yes"))
+        resumed = ("submit", net.folder / "federation.toml", *lead, "--out", tmp_path / "out", "--resume", study)
+        command(*resumed, "--quiet")
+        assert (tmp_path / "out/synthetic/left.csv").is_file()
+        entry = net.ledger("middle")[0]
+        assert [entry[name] for name in ("lead", "purpose", "contact", "use")] == [
+            *("register", "waiting times", "tel. 1", "one report")
+        ]
+        stewards = {**again.content.stewards}
+        assert standing_of(store.get(again.id), stewards, 2, time.time()) == "approved"
