@@ -18,7 +18,7 @@ JOBS   ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) +
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-audit test-report test-console test-experiments test-databases test-statistics test-processes test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
+.PHONY: help demo demo-network test test-audit test-report test-console test-experiments test-databases test-statistics test-processes test-deploy deploy-constraints test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
         bench-sdv bench-smartnoise tables tables-smoke test-gan docs docs-outputs docs-pictures dist clean
 
 help:  ## this list
@@ -70,7 +70,7 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 # Neighbouring tests stay in one process as long as there is work for all: their fixtures start processes of their own.
 # JOBS=0 runs everything in one.
 PARALLEL = -n $(JOBS) --maxprocesses 8 --dist worksteal
-APART    = audit browser console databases docs experiments gan install network processes report slow statistics
+APART    = audit browser console databases deploy docs experiments gan install network processes report slow statistics
 SHORT    = not ($(shell echo $(APART) | sed 's/ / or /g'))
 
 test: $(STAMP)-dev  ## the test suite on all cores (JOBS=...), without what has a target of its own below
@@ -107,6 +107,23 @@ test-databases: $(STAMP)-servers  ## tables in PostgreSQL and MariaDB, started f
 
 test-processes: $(STAMP)-dev  ## the short fault and intruder tables: real processes, killed and attacked (a minute)
 	$(BIN)/python -m pytest $(PARALLEL) -m "processes and not network"
+
+$(STAMP)-deploy: $(STAMP)-dev  # linters from PyPI; systemd-analyze and promtool are Debian's
+	$(PIP) install -e '.[deploy]'
+	@if command -v systemd-analyze >/dev/null && command -v promtool >/dev/null; then :; \
+	elif command -v apt-get >/dev/null; then \
+	  as_root=; test "$$(id -u)" = 0 || as_root=sudo; export DEBIAN_FRONTEND=noninteractive; \
+	  need="$$(command -v systemd-analyze >/dev/null || echo systemd) $$(command -v promtool >/dev/null || echo prometheus)"; \
+	  get="$$as_root apt-get install -y -q --no-install-recommends"; \
+	  { $$get $$need || { $$as_root apt-get update -q && $$get $$need; }; }; \
+	else echo "install systemd-analyze and promtool and have them on the PATH: tests of deploy/ fail without them"; fi
+	@if command -v systemd-analyze && command -v promtool; then touch $@; fi >/dev/null
+
+test-deploy: $(STAMP)-deploy  ## image, compose file, units, manifests and alerts, by the tools that read them
+	$(BIN)/python -m pytest -m deploy
+
+deploy-constraints: $(STAMP)-dev  ## pin what the image installs to the versions of this environment
+	$(BIN)/python deploy/pin_versions.py
 
 test-install: $(STAMP)-dev  ## wheel and sdist, built and installed into an empty environment, run the demo
 	$(BIN)/python -m pytest -m install

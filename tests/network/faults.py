@@ -77,7 +77,7 @@ SHARE_POINTS = (
 STEP_POINTS = (("asked", "drawn", "half stored", "stored", "sent"),)
 SERVER_POINTS = ("asking", "asked", "answered", "half kept", "kept")
 RESULT_POINTS = ("renamed", "done")
-BEFORE_RELEASE = ("open", "place", "presence", "consent", "agreement")  # no ledger has changed by then
+BEFORE_RELEASE = ("begin", "place", "presence", "consent", "agreement")  # no ledger has changed by then
 STOP_DEADLINE = 2.0  # at least: ten times the longest round of an undisturbed study where that is longer
 LONGER = 2.0  # by what a deadline grows that the machine itself has missed
 
@@ -293,15 +293,7 @@ class FaultyNetwork:
 
     def plan(self, faults: Sequence[Fault]) -> None:
         """What happens from now on; what was planned before and did not happen is forgotten."""
-        folder = self.net.folder / "faults"
-        folder.mkdir(exist_ok=True)
-        for who in EVERYBODY:
-            (folder / f"{who}.plan").unlink(missing_ok=True)
-            (folder / f"{who}.done").unlink(missing_ok=True)
-            lines = [json.dumps({**vars(f), "signal": SIGNALS[f.kind]}) + "\n" for f in faults if f.who == who]
-            scratch = folder / f"{who}.new"
-            scratch.write_text("".join(lines), "utf-8")
-            scratch.replace(folder / f"{who}.plan")
+        plan_faults(self.net.folder, EVERYBODY, faults)
 
     def wait_for_faults(self, count: int) -> None:
         end = time.monotonic() + PATIENCE
@@ -520,6 +512,19 @@ class FaultyNetwork:
                 return record
             time.sleep(0.02)
         raise TimeoutError(f"study {study} is {record.state} after {seconds} s")
+
+
+def plan_faults(folder: Path, everybody: Sequence[str], faults: Sequence[Fault]) -> None:
+    """What happens from now on to the processes of a federation below this folder."""
+    plans = folder / "faults"
+    plans.mkdir(exist_ok=True)
+    for who in everybody:
+        (plans / f"{who}.plan").unlink(missing_ok=True)
+        (plans / f"{who}.done").unlink(missing_ok=True)
+        lines = [json.dumps({**vars(f), "signal": SIGNALS[f.kind]}) + "\n" for f in faults if f.who == who]
+        scratch = plans / f"{who}.new"
+        scratch.write_text("".join(lines), "utf-8")
+        scratch.replace(plans / f"{who}.plan")
 
 
 @dataclass(frozen=True)

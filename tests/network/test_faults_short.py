@@ -132,7 +132,7 @@ def test_party_that_comes_back_with_another_table_is_refused_by_name(faulty: Fau
 
 
 def test_wrong_id_key_is_named_and_nothing_is_spent_on_it(faulty: FaultyNetwork) -> None:
-    study = faulty.begin("vcds", [Fault("right", "kill", "open", "asked")])
+    study = faulty.begin("vcds", [Fault("right", "kill", "begin", "asked")])
     faulty.net.wait_for_end("right")
     key = faulty.net.folder / "kits" / "right" / "id.key"
     kept = key.read_text("ascii")

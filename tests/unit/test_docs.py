@@ -18,7 +18,7 @@ from experiments.__main__ import ENTRIES as EXPERIMENTS
 from verticopula.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("benchmarks", "docs", "experiments", "reporting", "src", "tests")
+FOLDERS = ("benchmarks", "deploy", "docs", "experiments", "reporting", "src", "tests")
 BASES = (ROOT, ROOT / "src/verticopula", ROOT / "experiments", ROOT / "benchmarks")
 SOURCES = sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*.py"))
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*.md"))]
@@ -52,6 +52,7 @@ def comments_of(source: Path) -> str:
 def definitions() -> tuple[set[str], dict[str, list[str]]]:
     """Return all words of the code, and by name the modules that define it at their top level or hand it on."""
     words, modules = set(FOREIGN), defaultdict(list)
+    words |= {word for path in ROOT.glob("deploy/**/*.yml") for word in re.findall(r"\w+", path.read_text("utf-8"))}
     for path in SOURCES:
         text, module = path.read_text("utf-8"), "." + ".".join(path.with_suffix("").parts).removesuffix(".__init__")
         words |= set(re.findall(r"\w+", text))

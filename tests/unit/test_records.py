@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from verticopula.errors import LedgerError
 from verticopula.storage.records import FolderRecords, MemoryRecords, RecordStore
 
 
@@ -58,3 +59,15 @@ def test_removed_records_are_gone_and_new_ones_can_be_put(tmp_path: Path) -> Non
     assert records.get("name") is None
     records.put("name", {"n": 2})
     assert records.get("name") == {"n": 2}
+
+
+def test_a_copy_whose_records_do_not_belong_together_is_found_without_changing_it(tmp_path: Path) -> None:
+    records = FolderRecords(tmp_path / "studies", tmp_path / "records.json")
+    records.put("one", {"yes": True})
+    state = (tmp_path / "records.json").read_bytes()
+    records.put("two", {"yes": False})
+    assert FolderRecords(tmp_path / "studies", tmp_path / "records.json").inspect() == 2
+    (tmp_path / "records.json").write_bytes(state)  # as a copy has it that was made while the second was written
+    with pytest.raises(LedgerError, match="put back the newest copy"):
+        FolderRecords(tmp_path / "studies", tmp_path / "records.json").inspect()
+    assert (tmp_path / "records.json").read_bytes() == state

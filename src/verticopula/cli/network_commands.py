@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -229,6 +230,7 @@ def join(
     from verticopula.network.stored_consent import StoredConsent
     from verticopula.privacy.policy_file import PolicyFile
     from verticopula.protocol.party.member import Member
+    from verticopula.protocol.party.refreshed_member import RefreshedMember
     from verticopula.protocol.study_proposal import federation_fingerprint
     from verticopula.storage.request_store import RequestStore
     from verticopula.storage.vault import Vault
@@ -239,6 +241,7 @@ def join(
         raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
     rules = PolicyFile(policy, own.name, drop_rule or ())
     source = party_source(own.name, data, query, password_file, query_timeout)
+    version = source.version()  # before it is read: a change in between is noticed later
     table = show_marks({own.name: source.load()})[own.name]
     store, stopped = RequestStore.of_kit(own.folder), threading.Event()
     prompt = ConsentPrompt(store)
@@ -250,10 +253,10 @@ def join(
         consent = StoredConsent(
             own.name, store, rules, federation_fingerprint(own.federation), always=review, records=kept.studies
         )
-        member = Member(
+        make_member = partial(
+            Member,
             own.federation,
             own.name,
-            table,
             key=own.id_key(),
             vault=kept,
             policy=rules,
@@ -264,12 +267,14 @@ def join(
             check_standing=consent.check_standing,
             on_close=consent.close,
         )
+        refreshed = RefreshedMember(source, make_member, table, version)
+        member = refreshed.current
         if log_format == "text":
             for note in member.notes:
                 logger.warning("%s", note)
         elif member.notes:  # they count single cells, and a log of JSON leaves the machine
             logger.warning("notes about %d columns of the table; `verticopula check` shows them", len(member.notes))
-        process = PartyProcess(own, member, consent.decided_studies)
+        process = PartyProcess(own, refreshed, consent.decided_studies)
         serve_metrics(own, process, kept.folder, metrics_port, metrics_host)
         if review and sys.stdin.isatty() and not rules.current().stewards:
             threading.Thread(target=prompt.run, args=(stopped,), name="prompt", daemon=True).start()

@@ -72,6 +72,12 @@ class TableSource:
         """The table as it is at this moment; SchemaError where it cannot be read, and nothing of it is kept then."""
         return self.load().table
 
+    def version(self) -> object:
+        """What changes whenever a file is written; None for a database, which is asked each time."""
+        if isinstance(self.place, DatabaseAddress) or is_database_file(self.place):
+            return None
+        return _state_of(self.place)
+
     def load(self) -> LoadedTable:
         """The same, and what says that it is synthetic."""
         limits = DatabaseLimits(statement=self.timeout)

@@ -70,12 +70,8 @@ class GuardedDriver(GrpcDriver):  # type: ignore[misc]
         finally:
             if connection.side == "SERVER" and not connection.closing:
                 # gRPC does not tell the server which of the two it was.
-                why = f"so does one with a message of more than {self._most_bytes:,} bytes"
-                logger.info(
-                    "a connection of %s has ended: that of a peer that stops ends like this, and %s",
-                    _peer_of(connection)[:64],
-                    why,
-                )
+                why = f"it was stopped, or sent a message of more than {self._most_bytes:,} bytes"
+                logger.info("a connection of %s has ended: %s", _peer_of(connection)[:64], why)
 
 
 def _peer_of(connection: Connection) -> str:

@@ -28,12 +28,11 @@ from verticopula.network.startup_kit import Kit
 from verticopula.network.study_records import State
 from verticopula.protocol.messages import MESSAGE_VERSION
 from verticopula.protocol.party.member import Member
+from verticopula.protocol.party.refreshed_member import RefreshedMember
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.schema.units import Unit
 from verticopula.storage.request_store import RequestStore
-
-_PREFIX = "verticopula_"
 
 
 @dataclass(frozen=True, eq=False)  # a registry asks for its hash
@@ -65,8 +64,8 @@ class ProcessMetrics:
         if not self.service.sessions.connected(COORDINATOR):
             return "no session with the coordinator"
         try:
-            if isinstance(self.service.member, Member):
-                self.service.member.policy.current()
+            if (member := _member_of(self.service)) is not None:
+                member.policy.current()
         except VerticopulaError:
             return "the policy file cannot be read, or has lost a rule; the log says more"
         return ""
@@ -79,7 +78,9 @@ class ProcessMetrics:
                 yield from list(part())
             except (VerticopulaError, OSError, ValueError):
                 failed += 1
-        yield _gauge("scrape_errors", "Parts of this page that could not be measured; the log says why.", failed)
+        yield _gauge(
+            "verticopula_scrape_errors", "Parts of this page that could not be measured; the log says why.", failed
+        )
 
     def _parts(self) -> list[Callable[[], Iterable[Metric]]]:
         service = self.service
@@ -97,64 +98,81 @@ class ProcessMetrics:
             "python": platform.python_version(),
             "role": self.kit.role,
         }
-        yield InfoMetricFamily(f"{_PREFIX}build", "What runs here.", value=labels)
-        yield _gauge("ready", "1 if the process can take part in a study.", 0 if self.why_not_ready() else 1)
+        yield InfoMetricFamily("verticopula_build", "What runs here.", value=labels)  # verticopula_build_info
+        yield _gauge(
+            "verticopula_ready", "1 if the process can take part in a study.", 0 if self.why_not_ready() else 1
+        )
         said = "Requests that were refused, by the kind of error."
-        yield _counter("refusals", said, dict(self.service.refusals), "kind")
+        yield _counter("verticopula_refusals_total", said, dict(self.service.refusals), "kind")
 
     def _traffic(self) -> Iterator[Metric]:
         sessions = self.service.sessions
         totals = sessions.traffic.totals()
         messages: dict[str, float] = {name: count for name, (count, _) in totals.items()}
         n_bytes: dict[str, float] = {name: size for name, (_, size) in totals.items()}
-        yield _counter("messages", "Messages to and from peers; refused ones were received.", messages, "direction")
-        yield _counter("bytes", "Bytes of these messages.", n_bytes, "direction")
+        yield _counter(
+            "verticopula_messages_total",
+            "Messages to and from peers; refused ones were received.",
+            messages,
+            "direction",
+        )
+        yield _counter("verticopula_bytes_total", "Bytes of these messages.", n_bytes, "direction")
         peers = sorted(peers_of(self.kit))
         connected = {peer: float(sessions.connected(peer)) for peer in peers}
         silent = {peer: sessions.traffic.silent_for(peer) for peer in peers}
-        yield _gauge("connected", "1 if there is a session with this peer.", connected, "peer")
+        yield _gauge("verticopula_connected", "1 if there is a session with this peer.", connected, "peer")
         said = "Seconds since a message of this peer was accepted, or since the start."
-        yield _gauge("last_contact_seconds", said, silent, "peer")
+        yield _gauge("verticopula_last_contact_seconds", said, silent, "peer")
 
     def _certificates(self) -> Iterator[Metric]:
         files = {"own": self.kit.certificate, "authority": self.kit.authority}
         days = {name: _days_left(path, self.clock()) for name, path in files.items()}
-        yield _gauge("certificate_days_left", "Days until this certificate ends; below 0 after that.", days, "of")
+        yield _gauge(
+            "verticopula_certificate_days_left", "Days until this certificate ends; below 0 after that.", days, "of"
+        )
 
     def _disk(self) -> Iterator[Metric]:
         free = shutil.disk_usage(self.state).free
-        yield _gauge("disk_free_bytes", "Free on the disk that the process writes to.", free)
+        yield _gauge("verticopula_disk_free_bytes", "Free on the disk that the process writes to.", free)
 
 
 def _coordinator_metrics(coordinator: Coordinator) -> Iterator[Metric]:
     states: dict[str, int] = dict.fromkeys(get_args(State), 0)
     for record in coordinator.records.all():
         states[record.state] += 1
-    yield _gauge("studies", "Studies by state.", states, "state")
-    yield _counter("rounds", "Rounds that all parties answered, since the start.", coordinator.rounds)
+    yield _gauge("verticopula_studies", "Studies by state.", states, "state")
+    yield _counter("verticopula_rounds_total", "Rounds that all parties answered, since the start.", coordinator.rounds)
     waiting = coordinator.waiting()
     names = sorted(peers_of(coordinator.kit) - {"lead"})
     said = "Studies whose open round lacks this party's answer."
-    yield _gauge("waiting_for", said, {name: waiting[name] for name in names}, "peer")
+    yield _gauge("verticopula_waiting_for", said, {name: waiting[name] for name in names}, "peer")
+
+
+def _member_of(process: PartyProcess) -> Member | None:
+    """The party with data that a process is; None for one that only computes."""
+    found = process.member.current if isinstance(process.member, RefreshedMember) else process.member
+    return found if isinstance(found, Member) else None
 
 
 def _party_metrics(process: PartyProcess) -> Iterator[Metric]:
     store = RequestStore.of_kit(process.kit.folder)
     pending = len(store.all("pending")) if store.path.exists() else process.questions
-    yield _gauge("requests_pending", "Requests that wait for a steward.", pending)
-    if not isinstance(process.member, Member):
+    yield _gauge("verticopula_requests_pending", "Requests that wait for a steward.", pending)
+    member = _member_of(process)
+    if member is None:
         return
-    member = process.member
-    yield _gauge("ledger_entries", "Releases in the ledger.", len(member.vault.ledger))
+    yield _gauge("verticopula_ledger_entries", "Releases in the ledger.", len(member.vault.ledger))
     policy, counted = member.policy.current(), member.count_against_caps()
     spent = {unit.value: float(getattr(counted, unit.value)) for unit in Unit}
     caps = {unit: float(cap) for unit, cap in policy.caps.model_dump(exclude_none=True).items()}
     left = {unit: max(cap - spent[unit], 0.0) for unit, cap in caps.items()}
     what = "about the people of this table, as it counts against caps"
-    yield _gauge("epsilon_spent", f"Epsilon spent {what}.", spent, "unit")
-    yield _gauge("epsilon_cap", "The policy's cap; there is none at a unit that is not listed.", caps, "unit")
-    yield _gauge("epsilon_left", "What is left of each cap.", left, "unit")
-    yield _gauge("epsilon_delta", "The delta at which these epsilons are counted.", policy.delta)
+    yield _gauge("verticopula_epsilon_spent", f"Epsilon spent {what}.", spent, "unit")
+    yield _gauge(
+        "verticopula_epsilon_cap", "The policy's cap; there is none at a unit that is not listed.", caps, "unit"
+    )
+    yield _gauge("verticopula_epsilon_left", "What is left of each cap.", left, "unit")
+    yield _gauge("verticopula_epsilon_delta", "The delta at which these epsilons are counted.", policy.delta)
 
 
 def _days_left(path: Path, now: float) -> float:
@@ -171,7 +189,7 @@ def _counter(name: str, said: str, values: float | Mapping[str, float], label: s
 
 
 def _fill(family: Any, name: str, said: str, values: float | Mapping[str, float], label: str) -> Metric:
-    filled = family(_PREFIX + name, said, labels=[label] if label else [])
+    filled = family(name, said, labels=[label] if label else [])
     for key, value in (values if isinstance(values, Mapping) else {"": values}).items():
         filled.add_metric([key] if label else [], value)
     return filled  # type: ignore[no-any-return]

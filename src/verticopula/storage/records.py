@@ -6,12 +6,19 @@ import hashlib
 import json
 import shutil
 import threading
+from collections.abc import Iterable
 from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
 
 from verticopula.errors import LedgerError
 from verticopula.storage.blobs import SEAL_BYTES, FolderBlobs, seal_blob, write_atomically
+
+_LOOKS = 20  # at records that somebody is writing
+_LOST = (
+    "some records of studies are missing, or were put back from an old copy; without them a release could be made "
+    "twice, and a no be forgotten; put back the newest copy of the whole folder"
+)
 
 
 class RecordStore(Protocol):
@@ -99,16 +106,32 @@ class FolderRecords:
             self._check_state(self._state_file)
         self._is_prepared = True
 
+    def inspect(self) -> int:
+        """Look without changing anything: the number of records; LedgerError where they are not those of the state.
+
+        Somebody may be writing: where the state changes meanwhile, it is looked at again.
+        """
+        if self._state_file is None or not self._state_file.exists():
+            return len(self._blobs.keys())
+        for _ in range(_LOOKS):
+            before = _read_states(self._state_file)
+            keys = self._blobs.keys()
+            found, after = self._digest(keys), _read_states(self._state_file)
+            if found.hex() in (*before, *after):
+                return len(keys)
+            if before == after:
+                break
+        raise LedgerError(_LOST)
+
     def _check_state(self, file: Path) -> None:
-        none = bytes(SEAL_BYTES)
-        seals = map(self._blobs.seal_of, self._blobs.keys())
-        self._state = reduce(lambda state, seal: _exchange(state, none, seal), seals, none)
+        self._state = self._digest(self._blobs.keys())
         if file.exists() and self._state.hex() not in _read_states(file):
-            raise LedgerError(
-                "some records of studies are missing, or were put back from an old copy; without them a release could "
-                "be made twice, and a no be forgotten; put back the newest copy of the whole folder"
-            )
+            raise LedgerError(_LOST)
         self._write_state(self._state)
+
+    def _digest(self, keys: Iterable[str]) -> bytes:
+        none = bytes(SEAL_BYTES)
+        return reduce(lambda state, seal: _exchange(state, none, seal), map(self._blobs.seal_of, keys), none)
 
     def remove(self) -> None:
         """Delete the folder and every record in it."""

@@ -289,6 +289,9 @@ def inspect_vault(folder: Path) -> tuple[int, int]:
     _check_replies(entries, keys, head)
     for key in keys:
         replies.get(key)
+    FolderRecords(folder / STUDIES, folder / RECORDS).inspect()
+    if head.guarded and not (folder / RECORDS).exists():
+        raise LedgerError(f"{RECORDS} is missing, so records of studies cannot be checked; {_RESTORE}")
     return len(entries), len(keys)
 
 

@@ -198,6 +198,20 @@ class Member:
         )
         self._points: dict[str, NDArray[np.uint8]] = {}  # the last study's, by its mask: they take a while
 
+    @property
+    def snapshot(self) -> str:
+        """Digest of the table, as the ledger has it; "" where the vault makes none."""
+        return self._account.snapshot
+
+    def has_joined(self, study: str) -> bool:
+        """Whether the study was opened here before, by this process or an earlier one.
+
+        Parameters
+        ----------
+        study : its name
+        """
+        return self._read(study) is not None
+
     def handle(self, request: Request) -> Reply:
         """Answer a request, or refuse it with a reason.
 
