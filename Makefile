@@ -206,6 +206,11 @@ bench-glm: $(STAMP)-dev  ## regressions: agreement, rounds, speed, the paper's O
 bench-network: $(STAMP)-dev  ## the network: round trips, a regression, VCDS against one process; faults and intruders
 	$(BIN)/python -m benchmarks network faults intruders
 
+.PHONY: bench-public
+bench-public: $(STAMP)-dev  ## strict mode and its rivals on public tables (DATA=folder; OPTIONS=... for a part; goes on where it stopped)
+	@test -n "$(DATA)" || { echo "which folder has the tables? make bench-public DATA=folder (benchmarks/public_tables.py says what is in it)"; exit 2; }
+	$(BIN)/python -m benchmarks public --data $(DATA) $(OPTIONS)
+
 bench-sdv: $(STAMP)-dev  ## VCDS against SDV's GaussianCopulaSynthesizer (makes .venv-sdv)
 	$(BIN)/python -m benchmarks sdv
 

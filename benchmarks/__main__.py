@@ -74,7 +74,14 @@ ENTRIES = dict(
         _entry("secure_sums", "Seconds and bytes of secure sums per party.", "a minute"),
         _entry("verified_sums", "Seconds and bytes of verified sums per party.", "a minute"),
         _entry("strict", "Accuracy of strict mode where the truth is known.", "20 minutes", "strict.md"),
-        _entry("public", "Strict mode on public tables (--data FOLDER).", "5 minutes", "public.md"),
+        _entry(
+            "public",
+            "Strict mode and its rivals on public tables (--data FOLDER; makes .venv-mbi and .venv-sdv).",
+            "days, or minutes for a part of it",
+            "public/*/*.json",
+            "public.png",
+            "public.md",
+        ),
         _entry(
             "rank_tilting", "Studies by ranks with and without tables (--data FOLDER).", "10 minutes", "rank_tilting.md"
         ),

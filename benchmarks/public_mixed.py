@@ -27,6 +27,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 FILES = {"adult": "adult", "shoppers": "shoppers", "sba": "sba_sme_loans", "magic": "magic"}
+MORE_FILES = {"adult_raw": "adult", "bean": "bean"}
 RESPONSES = {"sba": "default"}
 IDS = {"sba": "id"}
 PARTIES = 4
@@ -54,6 +55,20 @@ class MixedColumn:
     @property
     def n_cells(self) -> int:
         return self.values.size if self.ends is None else self.ends.size - 1
+
+    def encode(self, numbers: Floats) -> Ints:
+        """The cell of every number; outside of the public range the nearest one."""
+        empty = np.isnan(numbers)
+        if self.ends is None:
+            middles = 0.5 * (self.values[1:] + self.values[:-1])
+            codes = np.searchsorted(middles, np.nan_to_num(numbers))
+        else:
+            filled = np.nan_to_num(numbers)
+            stretched = np.sign(filled) * np.log1p(np.abs(filled))
+            codes = np.clip(np.searchsorted(self.ends, stretched, side="right") - 1, 0, self.n_cells - 1)
+            if self.ends[0] == 0.0:
+                codes = np.where(filled == 0.0, 0, np.maximum(codes, 1))
+        return np.where(empty & self.may_be_empty, self.n_cells, codes).astype(np.int64)
 
     def decode(self, cells: Ints, inside: Floats) -> Floats:
         """Numbers of cells and positions inside of them; not a number for an empty value."""
@@ -89,9 +104,10 @@ class MixedTable:
 
 def read_mixed(folder: Path, name: str) -> MixedTable:
     """The table of this name; SettingsError where the folder has none."""
-    found = [path for path in (folder / f"{FILES[name]}.csv", folder.parent / f"{FILES[name]}.csv") if path.is_file()]
+    file = (FILES | MORE_FILES)[name] + ".csv"
+    found = [path for path in (folder / file, folder.parent / file) if path.is_file()]
     if not found:
-        raise SettingsError(f"{folder} has no table {FILES[name]}.csv")
+        raise SettingsError(f"{folder} has no table {file}")
     table = pl.read_csv(found[0], infer_schema_length=None)
     response = RESPONSES.get(name, table.columns[-1])
     names = [c for c in table.columns if c not in (response, IDS.get(name))] + [response]
@@ -126,37 +142,30 @@ def _code(series: pl.Series) -> tuple[Ints, Floats, MixedColumn]:
     return np.where(empty, column.n_cells, codes).astype(np.int64), values, column
 
 
-def lose_blocks(codes: Ints, coded: list[CodedColumn], share: float, rng: np.random.Generator) -> Ints:
-    """Codes with a share of every party's people missing, given the ranks of the last party's first two columns."""
-    held = codes.copy()
-    last = [j for j, c in enumerate(coded) if c.party == PARTIES - 1][:2]
-    ranks = np.mean([np.argsort(np.argsort(codes[:, j] + rng.random(len(codes)) / 2)) for j in last], axis=0) / len(
-        codes
-    )
-    for party in range(PARTIES - 1):
-        score = 2.0 * (ranks - 0.5) * (1.0 if party % 2 else -1.0)
-        offset = math.log(share / (1.0 - share))
-        missing = rng.random(len(codes)) < 1.0 / (1.0 + np.exp(-(offset + score)))
-        own = np.array([j for j, c in enumerate(coded) if c.party == party])
-        held[np.ix_(missing, own)] = -1
-    return held
-
-
 def model_areas(table: MixedTable, train: Floats, test: Floats) -> tuple[float, float]:
-    """Areas under the curve of logistic regression and gradient boosting, tested on rows that were not used."""
+    """Areas under the curve of logistic regression and gradient boosting, tested on rows that were not used.
+
+    Of a response of more than two classes: the mean over classes of each against the others.
+    """
     nominal = [j for j, c in enumerate(table.columns[:-1]) if not c.ordered and c.n_cells > 2]
     if np.unique(train[:, -1]).size < 2:
         return 0.5, 0.5
-    y, target = train[:, -1] == train[:, -1].max(), test[:, -1] == test[:, -1].max()
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
-    linear.fit(_wide(table, train, nominal), y)
+    linear.fit(_wide(table, train, nominal), train[:, -1])
     mask = [j in nominal and table.columns[j].n_cells <= 255 for j in range(train.shape[1] - 1)]
     boosted = HistGradientBoostingClassifier(categorical_features=mask, random_state=0)
-    boosted.fit(train[:, :-1], y)
-    return (
-        float(roc_auc_score(target, linear.predict_proba(_wide(table, test, nominal))[:, 1])),
-        float(roc_auc_score(target, boosted.predict_proba(test[:, :-1])[:, 1])),
-    )
+    boosted.fit(train[:, :-1], train[:, -1])
+    chances = linear.predict_proba(_wide(table, test, nominal)), boosted.predict_proba(test[:, :-1])
+    classes = np.unique(train[:, -1])
+    return _mean_area(classes, chances[0], test[:, -1]), _mean_area(classes, chances[1], test[:, -1])
+
+
+def _mean_area(classes: Floats, chances: Floats, truth: Floats) -> float:
+    """Over the classes that the test rows have; one that no training row has is told from none."""
+    known, tested = list(classes), np.unique(truth)
+    asked = tested[-1:] if tested.size == 2 else tested
+    areas = [roc_auc_score(truth == c, chances[:, known.index(c)]) if c in known else 0.5 for c in asked]
+    return float(np.mean(areas))
 
 
 def _wide(table: MixedTable, rows: Floats, nominal: list[int]) -> Floats:

@@ -1,4 +1,4 @@
-"""Coded public tables, as papers on private synthesis use them, cut into two parties.
+"""Coded public tables, as papers on private synthesis use them, cut among parties.
 
 A folder holds NAME.csv or NAME_codes.csv (every value a number from 0), NAME_domain.json (column -> how many values it
 has), and NAME_int_to_str.json where codes have meanings that numbers must be sorted by.
@@ -7,6 +7,7 @@ has), and NAME_int_to_str.json where codes have meanings that numbers must be so
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ Ints = NDArray[np.int64]
 
 # Columns whose codes have no order; all others are ordered.
 NOMINAL: Mapping[str, frozenset[int]] = {"adult": frozenset({1, 3, 5, 6, 7, 8, 13}), "br2000": frozenset({1, 3, 9})}
+_COUNTED = 500_000  # cells of a marginal
+PARTY_NAMES = ("first", "second", "third", "fourth")
 
 
 @dataclass(frozen=True)
@@ -41,24 +44,39 @@ class CodedTable:
     sizes: tuple[int, ...]
     nominal: tuple[bool, ...]
 
-    def federation(self) -> Federation:
-        """Two parties, each with half of the columns; the last column is the response."""
-        columns = [self._column(j) for j in range(len(self.sizes))]
-        half = len(columns) // 2
-        parties = [{"name": "first", "column": columns[:half]}, {"name": "second", "column": columns[half:]}]
-        raw = {"name": self.name, "id": "id", "response": f"second.{columns[-1]['name']}", "party": parties}
+    def federation(self, parties: int = 2) -> Federation:
+        """Parties with as many columns each as can be; the last column is the response."""
+        columns, owners = [self._column(j) for j in range(len(self.sizes))], cut_columns(len(self.sizes), parties)
+        held = [
+            {"name": name, "column": [column for column, owner in zip(columns, owners, strict=True) if owner == k]}
+            for k, name in enumerate(PARTY_NAMES[:parties])
+        ]
+        response = f"{PARTY_NAMES[parties - 1]}.{columns[-1]['name']}"
+        raw = {"name": self.name, "id": "id", "response": response, "party": held}
         return Federation.from_dict({**raw, "network": {"operator": "first"}})
 
-    def tables(self, federation: Federation) -> dict[str, pl.DataFrame]:
-        """What each party holds."""
-        ids = pl.Series("id", [f"{i:06d}" for i in range(len(self.codes))])
-        named = {f"c{j}": pl.Series(f"c{j}", self.codes[:, j]).cast(pl.String) for j in range(len(self.sizes))}
-        return {p.name: pl.DataFrame([ids, *(named[c.name] for c in p.columns)]) for p in federation.parties}
+    def tables(self, federation: Federation, held: Ints | None = None) -> dict[str, pl.DataFrame]:
+        """What each party holds: everybody, or those whose codes in `held` are not -1."""
+        codes = self.codes if held is None else held
+        ids = np.array([f"{i:06d}" for i in range(len(codes))])
+        found = {}
+        for party in federation.parties:
+            own = [int(c.name[1:]) for c in party.columns]
+            known = (codes[:, own] >= 0).all(axis=1)
+            columns = [pl.Series(f"c{j}", codes[known, j]).cast(pl.String) for j in own]
+            found[party.name] = pl.DataFrame([pl.Series("id", ids[known]), *columns])
+        return found
 
     def _column(self, j: int) -> dict[str, Any]:
         kind = "binary" if self.sizes[j] == 2 else "nominal" if self.nominal[j] else "ordinal"
         codes = [str(i) for i in range(self.sizes[j])]
         return {"name": f"c{j}", "kind": kind, "categories": codes, "required": True}
+
+
+def cut_columns(n_columns: int, parties: int) -> list[int]:
+    """The party of every column: neighbours together, as many each as can be."""
+    starts = [k * n_columns // parties for k in range(1, parties)]
+    return [sum(j >= start for start in starts) for j in range(n_columns)]
 
 
 def read_coded(folder: Path, name: str) -> CodedTable:
@@ -104,7 +122,9 @@ def total_variation(real: Ints, other: Ints, sizes: Sequence[int], ways: int, ma
         chosen = np.sort(rng.choice(len(sizes), ways, replace=False))
         shape = [sizes[j] for j in chosen]
         cells = [np.ravel_multi_index(tuple(rows[:, chosen].T), shape) for rows in (real, other)]
-        _, where = np.unique(np.concatenate(cells), return_inverse=True)
-        shares = [np.bincount(part, minlength=where.max() + 1) / part.size for part in np.split(where, [len(real)])]
+        if (size := math.prod(shape)) > _COUNTED:  # most cells are empty: only those that occur are counted
+            _, where = np.unique(np.concatenate(cells), return_inverse=True)
+            cells, size = np.split(where, [len(real)]), int(where.max()) + 1
+        shares = [np.bincount(part, minlength=size) / part.size for part in cells]
         distances.append(0.5 * float(np.abs(shares[0] - shares[1]).sum()))
     return float(np.mean(distances))

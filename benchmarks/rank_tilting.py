@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from benchmarks.generated_tables import FAMILIES, generate_table
-from benchmarks.public_mixed import FILES, PARTIES, MixedColumn, MixedTable, lose_blocks, model_areas, read_mixed
+from benchmarks.public_gaps import lose_blocks
+from benchmarks.public_mixed import FILES, PARTIES, MixedColumn, MixedTable, model_areas, read_mixed
 from benchmarks.smartnoise_measures import cramers_v
 from reporting.catalogue import Measured, Places
 from reporting.pages import markdown_page

@@ -10,9 +10,10 @@ synthetic table and predicts people of the same population who were in no study,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -30,6 +31,7 @@ from verticopula.schema.federation import Federation
 
 Floats = NDArray[np.float64]
 Tables = Mapping[str, pl.DataFrame]
+Key = TypeVar("Key", bound=Hashable)
 
 _DECILES = np.arange(1, 10) / 10.0
 HELD_OUT_SEED = 20_260_101  # of people who are in none of the studies
@@ -107,9 +109,7 @@ class Quality:
     selected: tuple[str, ...]
 
 
-def associations(
-    values: Mapping[ColumnKey, Floats], cuts: Mapping[ColumnKey, Floats]
-) -> dict[tuple[ColumnKey, ColumnKey], float]:
+def associations(values: Mapping[Key, Floats], cuts: Mapping[Key, Floats]) -> dict[tuple[Key, Key], float]:
     """Of every pair; a column is nominal if it has no cuts. A constant column goes with nothing: 0."""
     ordered = [key for key in values if key in cuts]
     ranks = np.column_stack([rankdata(values[key]) for key in ordered])

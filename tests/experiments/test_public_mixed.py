@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from benchmarks.__main__ import CATALOGUE
-from benchmarks.public_mixed import PARTIES, lose_blocks, model_areas, read_mixed
-from reporting.records import Record
+from benchmarks.public_cells import PublicSetting, read_entries
+from benchmarks.public_gaps import fill_blocks, keep_complete, lose_blocks
+from benchmarks.public_mixed import PARTIES, model_areas, read_mixed
 
 
 @pytest.fixture
@@ -68,11 +69,47 @@ def test_models_find_what_there_is(folder: Path) -> None:
     assert model_areas(table, shuffled, table.numbers[1_000:])[1] < 0.65
 
 
-def test_the_benchmark_compares_models(folder: Path) -> None:
+def test_numbers_are_coded_as_the_table_codes_them(folder: Path) -> None:
+    table = read_mixed(folder, "magic")
+    for j, column in enumerate(table.columns):
+        assert (column.encode(table.numbers[:, j]) == table.codes[:, j]).all()
+    amount = table.columns[0]
+    assert amount.encode(np.array([1e12, 0.0, np.nan])).tolist() == [amount.n_cells - 1, 0, amount.n_cells]
+
+
+def test_a_curator_fills_blocks_or_leaves_their_people_out(folder: Path) -> None:
+    table = read_mixed(folder, "magic")
+    coded = table.coded()
+    held = lose_blocks(table.codes, coded, 0.3, np.random.default_rng(0))
+    filled, whole = fill_blocks(held, coded), keep_complete(held)
+    assert (filled >= 0).all()
+    assert (filled[held >= 0] == held[held >= 0]).all()
+    for j, column in enumerate(coded):
+        known, put = held[held[:, j] >= 0, j], np.unique(filled[held[:, j] < 0, j])
+        usual = round(known.mean()) if column.ordered else np.bincount(known).argmax()
+        assert put.tolist() in ([], [usual])
+    assert len(whole) == (held >= 0).all(axis=1).sum() > 0
+
+
+def test_several_classes_are_told_from_each_other(folder: Path) -> None:
+    table = read_mixed(folder, "magic")
+    rng = np.random.default_rng(3)
+    rows = table.numbers.copy()
+    rows[:, -1] = np.digitize(np.nan_to_num(rows[:, 1]) + rng.normal(0.0, 10.0, len(rows)), [-20.0, 20.0])
+    linear, boosted = model_areas(table, rows[:1_000], rows[1_000:])
+    assert min(linear, boosted) > 0.85
+    two = rows[:1_000][rows[:1_000, -1] < 2]  # nothing is known about the third class: a half of its area
+    assert model_areas(table, two, rows[1_000:])[1] < boosted
+
+
+def test_the_grid_compares_models(folder: Path) -> None:
     out = folder / "out"
-    assert (
-        CATALOGUE.main(["public", "--quick", "--data", str(folder), "--out", str(out), "--part", "magic-models"]) == 0
-    )
-    found = Record.read(out / "public.json").results["models"]["magic-models"]
-    assert found["strict"][0][1] > found["independent columns"][0][1]
-    assert "gradient boosting" in (out / "public.md").read_text(encoding="utf-8")
+    words = ["public", "--quick", "--data", str(folder), "--out", str(out), "--part", "magic"]
+    assert CATALOGUE.main([*words, "--parties", "4", "--gaps", "missing", "--epsilon", "3.2"]) == 0
+    found = read_entries(out, PublicSetting("magic", 4, missing=True), 0)
+    assert set(found) == {"real", "resampled", "independent@3.2", "strict@3.2"}
+    assert found["strict@3.2"]["boosted"] > found["independent@3.2"]["boosted"]
+    assert found["strict@3.2"]["across"] < found["independent@3.2"]["across"]
+    assert found["real"]["tvd"] == [0.0, 0.0, 0.0]
+    assert found["resampled"]["shape"] == [1_050, 5]
+    assert "Gradient boosting" in (out / "public.md").read_text(encoding="utf-8")
