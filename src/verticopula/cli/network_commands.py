@@ -6,21 +6,19 @@ import importlib.util
 import json
 import logging
 import os
-import secrets
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verticopula.cli.glm_commands import strength_or_rule
 from verticopula.cli.service_options import LogStyle, MetricsHost, MetricsPort, ends_in_log, serve_metrics
 from verticopula.cli.shared_options import (
     AsPrinted,
@@ -37,7 +35,6 @@ from verticopula.cli.shared_options import (
     Seed,
     UnitName,
     progress_bar,
-    variant_of,
     whole_epsilon,
 )
 from verticopula.cli.study_inputs import (
@@ -59,7 +56,6 @@ from verticopula.schema.methods import (
     REFINED,
     STRICT,
     VCDS,
-    default_method,
 )
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 from verticopula.schema.progress import Progress
@@ -389,12 +385,12 @@ def submit(
     If this command is interrupted the study goes on; give its name to [bold]--resume[/] to fetch it. Where stewards
     have to decide first, it waits for them, as long as that takes; [bold]cancel[/] ends it.
     """
-    from verticopula.network.control_messages import ResultRequest, ResumeRequest, SubmitRequest
+    from verticopula.network.control_messages import ResultRequest, ResumeRequest
     from verticopula.network.sanitizing import sanitize
     from verticopula.network.startup_kit import Kit
+    from verticopula.network.submission import Submission
     from verticopula.protocol.study_proposal import federation_fingerprint
     from verticopula.schema.federation import Federation
-    from verticopula.schema.study_settings import StudySettings
     from verticopula.study.study_folder import LEDGER_FILE, SUMMARY_FILE, check_folder, file_names
 
     _need_flare()
@@ -402,53 +398,40 @@ def submit(
     study = Federation.from_toml(federation)
     if federation_fingerprint(study) != federation_fingerprint(own.federation):
         raise SettingsError(f"{federation} says something else than the kits were made from: provision again")
-    if alignment not in ("hash", "psi"):
-        raise SettingsError("--alignment is hash or psi")
     seconds = own.federation.network.deadline if deadline is None else deadline
     check_folder(out, overwrite=overwrite)
-    settings: dict[str, Any]
-    method = method or default_method(None, as_printed=as_printed).name
-    if method == RAW_REGRESSION and as_printed:
-        raise SettingsError(f"--{PRINTED_VARIANT} is not for {RAW_REGRESSION}")
-    if method == RAW_REGRESSION:
-        settings = {"family": family, "penalty": penalty, "select": strength_or_rule(select)}
-    else:
-        whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
-        asked = StudySettings(
-            method,
-            whole,
-            delta,
-            unit,
-            seed,
-            epsilon_ranks,
-            epsilon_marginals,
-            sampler,
-            rounds,
-            per_round,
-            variant_of(as_printed),
-            rank_correlation,
-            dependence,
-        )
-        settings = asked.to_dict()
-    request = SubmitRequest(
-        federation_fingerprint(study),
-        "regression" if method == RAW_REGRESSION else "synthesis",
-        json.dumps(settings),
-        rows,
-        aligned,
-        float(seconds),
-        secrets.token_hex(16),
-        "psi" if alignment == "psi" else "hash",
-        requester,
-        purpose,
-        tuple(condition or ()),
-        missing or "",
+    asked = Submission(
+        method=method,
+        epsilon=whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals),
+        delta=delta,
+        unit=unit,
+        epsilon_ranks=epsilon_ranks,
+        epsilon_marginals=epsilon_marginals,
+        rows=rows,
+        conditions=tuple(condition or ()),
+        missing=missing or "",
+        sampler=sampler,
+        rounds=rounds,
+        per_round=per_round,
+        aligned=aligned,
+        as_printed=as_printed,
+        rank_correlation=rank_correlation,
+        dependence=dependence,
+        family=family,
+        penalty=penalty,
+        select=select,
+        alignment=alignment,
+        seed=seed,
+        deadline=deadline,
+        requester=requester,
+        purpose=purpose,
+        contact=contact,
+        use=use,
     )
+    signed = asked.to_request(own)
     from verticopula.network.result_files import write_result
     from verticopula.network.study_lead import Lead
-    from verticopula.network.study_signature import sign_study
 
-    signed = sign_study(own, request, method, contact, use)
     with Lead(own) as lead:
         name = lead.ask(signed if resume is None else ResumeRequest(resume, float(seconds))).study
         if not quiet:

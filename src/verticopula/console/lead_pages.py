@@ -15,8 +15,9 @@ from typing import Any
 from verticopula.console.console_pages import Download, Page, PageAnswer, PageRequest, PageRoute, Redirect
 from verticopula.console.lead_link import LeadLink
 from verticopula.console.study_form import FORM_FIELDS, read_study_form
-from verticopula.errors import PartyUnavailable, SchemaError, VerticopulaError
+from verticopula.errors import PartyUnavailable, SchemaError, SettingsError, VerticopulaError
 from verticopula.network.control_messages import (
+    CancelRequest,
     ResultRequest,
     ResumeRequest,
     StatusReply,
@@ -25,12 +26,14 @@ from verticopula.network.control_messages import (
 )
 from verticopula.network.result_files import list_result, open_result, write_result
 from verticopula.network.startup_kit import Kit
+from verticopula.storage.request_sentences import format_time
 from verticopula.study.study_folder import LEDGER_FILE, file_names
 
 _FRESH = 1.0  # seconds for which what the coordinator said is not asked for again
 _FETCH_SECONDS, _FETCH_AGAIN = 3_600.0, 120.0
 _CHUNK_BYTES = 2**18
 _STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")  # as the coordinator names them
+_OPEN_STATES = ("queued", "running", "waiting")
 _TOKEN = re.compile("[0-9a-f]{32}")
 
 
@@ -64,6 +67,7 @@ class LeadPages:
             PageRoute("POST", "/new", self.submit_study),
             PageRoute("GET", "/studies/{study}", self.show_study),
             PageRoute("POST", "/studies/{study}/resume", self.resume_study),
+            PageRoute("POST", "/studies/{study}/cancel", self.cancel_study),
             PageRoute("POST", "/studies/{study}/fetch", self.fetch_study),
             PageRoute("GET", "/studies/{study}/files/{name:path}", self.download_file),
         ]
@@ -111,7 +115,7 @@ class LeadPages:
         if not _TOKEN.fullmatch(asked.form.get("token", "")):
             return self._form(asked.form, ["The form is not one of this console's. Try again."])
         try:
-            request = read_study_form(asked.form).to_request(self.kit.federation)
+            request = read_study_form(asked.form).to_request(self.kit)
             name = self.link.ask(request, seconds=30.0).study
         except SchemaError as error:
             return self._form(asked.form, [f"{problem.where} {problem.what}." for problem in error.problems])
@@ -127,6 +131,17 @@ class LeadPages:
         self.link.ask(ResumeRequest(name, float(self.kit.federation.network.deadline)), seconds=30.0)
         self._last = None
         asked.session.notice = "The study goes on."
+        return Redirect(f"/studies/{name}")
+
+    def cancel_study(self, asked: PageRequest) -> PageAnswer:
+        """End a study that is not done."""
+        name = self._known(asked)
+        if asked.form.get("sure") != "yes":
+            raise SettingsError("Tick that the study shall end. Nothing was done.")
+        reason = " ".join(asked.form.get("reason", "").split())
+        self.link.ask(CancelRequest(name, reason), seconds=30.0)
+        self._last = None
+        asked.session.notice = "The study is cancelled. What was released by then stays released, and charged."
         return Redirect(f"/studies/{name}")
 
     def fetch_study(self, asked: PageRequest) -> PageAnswer:
@@ -179,12 +194,14 @@ class LeadPages:
         return Page("new_study.html.j2", "New study", values, 409 if problems else 200)
 
     def _listed(self, study: StudyState) -> dict[str, Any]:
+        since = {wait.party: format_time(wait.since) for wait in study.stewards}
         return {
             "name": study.study,
             "method": study.method,
             "state": study.state,
             "round": study.rounds,
-            "waiting": list(study.waiting_for),
+            "waiting": [{"name": name, "since": since.get(name, "")} for name in study.waiting_for],
+            "is_open": study.state in _OPEN_STATES,
             "note": study.note,
             "is_link": _STUDY.fullmatch(study.study) is not None,
             "is_here": bool(self._files(study.study)),

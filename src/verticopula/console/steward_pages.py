@@ -29,6 +29,7 @@ from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.units import Unit
 from verticopula.storage.request_sentences import (
     about_one_person,
+    format_time,
     standing_sentence,
     to_whom,
     what_leaves,
@@ -223,8 +224,8 @@ def _listed(request: StewardRequest) -> dict[str, Any]:
         "asks": _STAGES.get(content.stage, content.stage),
         "method": content.method,
         "state": request.state,
-        "asked": _clock_time(request.asked),
-        "expires": _clock_time(request.expires),
+        "asked": format_time(request.asked),
+        "expires": format_time(request.expires),
         "yeses": len(request.yeses),
         "approvals": content.approvals,
         "price": _largest_price(content),
@@ -273,14 +274,14 @@ def _said(steward: str, verdict: str, reason: str, when: float, signature: str) 
         "steward": steward,
         "verdict": words.get(verdict, verdict),
         "reason": reason,
-        "when": _clock_time(when),
+        "when": format_time(when),
         "signed": signed,
     }
 
 
 def _event(actor: str, what: str, detail: str, when: float) -> dict[str, str]:
     # What was asked has a digest as its detail, which says nothing to a reader.
-    return {"actor": actor, "what": what, "detail": "" if what == "asked" else detail, "when": _clock_time(when)}
+    return {"actor": actor, "what": what, "detail": "" if what == "asked" else detail, "when": format_time(when)}
 
 
 def _study(name: str, entries: list[Release]) -> dict[str, Any]:
@@ -340,7 +341,3 @@ def _checked(name: str, check: Callable[[], str]) -> dict[str, Any]:
 
 def _ends(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}, chain intact and complete"
-
-
-def _clock_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -52,6 +52,8 @@ _UNITS_CHOICES = {"": "the method's default", **{unit.value: f"{unit.value}: {un
 FORM_FIELDS = (
     FormField("requester", "Who asks", hint="A name and an organisation, for the parties' stewards.", required=True),
     FormField("purpose", "Purpose", hint="Why, in one sentence, for the parties' stewards.", required=True),
+    FormField("contact", "Contact", hint="How the stewards reach you."),
+    FormField("use", "Use of the tables", hint="What the tables will be used for, and by whom."),
     FormField("method", "Method", "choice", choices=_METHODS_CHOICES),
     FormField("epsilon", "Epsilon", "number", "Privacy budget; the unit says what it bounds. Default 1."),
     FormField("unit", "Unit", "choice", choices=_UNITS_CHOICES),

@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 from verticopula.errors import SettingsError
 from verticopula.network.control_messages import SubmitRequest
+from verticopula.network.startup_kit import Kit
+from verticopula.network.study_signature import sign_study
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.dependence import DEFAULT_DEPENDENCE
-from verticopula.schema.federation import Federation
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT, RAW_REGRESSION, default_method
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 from verticopula.schema.study_settings import StudySettings
@@ -31,6 +32,8 @@ class Submission:
     epsilon : None for 1, or where its two parts are given
     conditions, missing : what all synthetic rows are to have, and their gaps, as `SubmitRequest` has them
     family, penalty, select : of a regression on raw columns; `select` is a rule or a strength
+    requester, purpose, contact, use : who asks, why, how to reach them, and what the tables will be used for; the
+        parties' stewards are shown it
     deadline : seconds that a party has for one round; None for the federation's
     token : the lead's own name for the request; the same token again is the same study
     """
@@ -59,22 +62,25 @@ class Submission:
     deadline: float | None = None
     requester: str = ""
     purpose: str = ""
+    contact: str = ""
+    use: str = ""
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 
-    def to_request(self, federation: Federation) -> SubmitRequest:
-        """What the coordinator is sent; SettingsError for what makes no sense.
+    def to_request(self, kit: Kit) -> SubmitRequest:
+        """What the coordinator is sent, with the lead's signature; SettingsError for what makes no sense.
 
         Parameters
         ----------
-        federation : of the lead's kit
+        kit : the lead's
         """
+        federation = kit.federation
         method = self.method or default_method(None, as_printed=self.as_printed).name
         is_regression = method == RAW_REGRESSION
         if is_regression and self.as_printed:
             raise SettingsError(f"{PRINTED_VARIANT} is not for {RAW_REGRESSION}")
         settings = self._regression() if is_regression else self._synthesis(method)
         seconds = federation.network.deadline if self.deadline is None else self.deadline
-        return SubmitRequest(
+        request = SubmitRequest(
             federation_fingerprint(federation),
             "regression" if is_regression else "synthesis",
             json.dumps(settings),
@@ -88,6 +94,7 @@ class Submission:
             self.conditions,
             self.missing,
         )
+        return sign_study(kit, request, method, self.contact, self.use)
 
     def _alignment(self) -> Alignment:
         if self.alignment not in ("hash", "psi"):
