@@ -26,6 +26,7 @@ from verticopula.network.control_messages import (
 )
 from verticopula.network.result_files import list_result, open_result, write_result
 from verticopula.network.startup_kit import Kit
+from verticopula.network.study_records import OPEN_STATES
 from verticopula.storage.request_sentences import format_time
 from verticopula.study.study_folder import LEDGER_FILE, file_names
 
@@ -33,7 +34,6 @@ _FRESH = 1.0  # seconds for which what the coordinator said is not asked for aga
 _FETCH_SECONDS, _FETCH_AGAIN = 3_600.0, 120.0
 _CHUNK_BYTES = 2**18
 _STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")  # as the coordinator names them
-_OPEN_STATES = ("queued", "running", "waiting")
 _TOKEN = re.compile("[0-9a-f]{32}")
 
 
@@ -201,7 +201,7 @@ class LeadPages:
             "state": study.state,
             "round": study.rounds,
             "waiting": [{"name": name, "since": since.get(name, "")} for name in study.waiting_for],
-            "is_open": study.state in _OPEN_STATES,
+            "is_open": study.state in OPEN_STATES,
             "note": study.note,
             "is_link": _STUDY.fullmatch(study.study) is not None,
             "is_here": bool(self._files(study.study)),

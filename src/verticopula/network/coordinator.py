@@ -40,7 +40,7 @@ from verticopula.network.network_transport import NetworkTransport, PendingReque
 from verticopula.network.sanitizing import frames_of
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
-from verticopula.network.study_records import StudyRecord, StudyStore
+from verticopula.network.study_records import OPEN_STATES, StudyRecord, StudyStore
 from verticopula.network.study_runner import check_deadline, check_study, check_wanted_rows, run_study
 from verticopula.protocol.messages import CloseRequest, fingerprint
 from verticopula.protocol.study_proposal import check_requester_and_purpose, federation_fingerprint
@@ -53,7 +53,6 @@ _STOP = ""
 _MOST_STUDIES_SHOWN = 100
 _DISK_AGAIN = 1.0  # seconds
 _LOOK_AGAIN = 300.0  # seconds after which a study that waits for people is taken up, should a message have been lost
-_OPEN_STATES = ("queued", "running", "waiting")
 
 
 @dataclass
@@ -82,7 +81,7 @@ class Coordinator:
         """Listen, go on with studies that a stop interrupted, and run what comes in, until `stop` is called."""
         self._sessions.start()
         for record in self.records.all():
-            if record.state in _OPEN_STATES:
+            if record.state in OPEN_STATES:
                 with in_study(record.study):
                     logger.info("going on with study %s", record.study)
                 self._enqueue(record.study)
@@ -90,7 +89,7 @@ class Coordinator:
                 self._tell_end(record.study)
         while (study := self._next_study()) != _STOP:
             record = self.records.get(study)
-            if record.state in _OPEN_STATES:
+            if record.state in OPEN_STATES:
                 self._run(record)
         self._sessions.stop()
 
@@ -137,7 +136,7 @@ class Coordinator:
     def _run_journaled(self, record: StudyRecord) -> None:
         try:
             with self._submitting:  # it may be cancelled at this moment
-                if self.records.get(record.study).state not in _OPEN_STATES:
+                if self.records.get(record.study).state not in OPEN_STATES:
                     return
                 self.records.change(record.study, state="running", note="", stewards={})
             with contextlib.closing(Journal(self.records.journal_path(record.study))) as journal:

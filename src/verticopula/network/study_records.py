@@ -19,6 +19,7 @@ from verticopula.storage.blobs import write_atomically
 from verticopula.storage.records import FolderRecords
 
 State = Literal["queued", "running", "waiting", "failed", "cancelled", "done"]
+OPEN_STATES: tuple[State, ...] = ("queued", "running", "waiting")  # of a study that is not over
 
 RECORD_FILE = "record.json"
 ROUNDS_FILE = "rounds.journal"
