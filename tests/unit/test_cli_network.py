@@ -66,7 +66,7 @@ def test_a_table_of_kits_and_a_warning_about_the_authority(call: Call, tmp_path:
         (["join"], "server", "is the kit of a coordinator; this command takes that of a party"),
         (["join"], "lead", "is the kit of a lead"),
         (["serve"], "authority", "holds no start-up kit"),
-        (["status", "--kit"], "left", "is the kit of a party; this command takes that of a lead"),
+        (["submit", "federation.toml", "--out", "study", "--kit"], "left", "takes that of a lead"),
     ],
 )
 def test_the_wrong_kit(call: Call, net: Net, command: list[str], kit: str, expected: str) -> None:

@@ -31,7 +31,7 @@ PRIVATE_WORDS = {
 STORED_NAMES = {"strict/"}  # of records in a party's vault: they stay, whatever the method is called
 OF_BROWSERS = {"SameSite=Strict"}  # of a cookie
 STORED_BY_METHOD = {"study/saved_study.py", "protocol/party/strict_handler.py"}  # what a file or a message is called
-CALLED_BY_LIBRARIES = {"Link.state_change", "Link.process_message", "_Unregistered.process_message", "_Silent.debug"}
+CALLED_BY_LIBRARIES = {"Link.state_change", "Link.process_message", "_Unregistered.process_message"}
 CALLED_BY_LIBRARIES |= {"HealthServer.handle_error", "_HealthHandler.log_message"}
 READ_BY_USERS = {
     "Synthesizer.margins_",

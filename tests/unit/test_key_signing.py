@@ -78,7 +78,7 @@ def signed_by_authority(kits: Path, folder: Path, key: object, days: int, *names
         .issuer_name(issuer.subject)
         .public_key(key.public_key())  # type: ignore[attr-defined]
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=10))
+        .not_valid_before(now - timedelta(days=100))
         .not_valid_after(now + timedelta(days=days))
         .sign(root, hashes.SHA256())  # type: ignore[arg-type]
     )
@@ -92,8 +92,13 @@ def signed_by_authority(kits: Path, folder: Path, key: object, days: int, *names
 
 @pytest.mark.parametrize(
     ("days", "names", "bits", "counts"),
-    [(5, ("left",), 2048, True), (-1, ("left",), 2048, False), (5, ("left", "middle"), 2048, False)],
-    ids=["as it should be", "expired", "two names"],
+    [
+        (5, ("left",), 2048, True),
+        (-1, ("left",), 2048, True),
+        (-31, ("left",), 2048, False),
+        (5, ("left", "middle"), 2048, False),
+    ],
+    ids=["as it should be", "expired while a study was open", "expired", "two names"],
 )
 def test_certificates_that_do_not_count(
     kits: Path, tmp_path: Path, days: int, names: tuple[str, ...], bits: int, counts: bool
@@ -105,7 +110,7 @@ def test_certificates_that_do_not_count(
 
 def test_keys_of_another_kind_and_files_that_are_none(kits: Path, tmp_path: Path) -> None:
     other = signed_by_authority(kits, tmp_path / "kit", ec.generate_private_key(ec.SECP256R1()), 5, "left")
-    with pytest.raises(SettingsError, match="not of the kind"):
+    with pytest.raises(SettingsError, match="not of the kind that is expected: RSA"):
         certificate_authenticity(other)
     (tmp_path / "kit" / "private-key.pem").write_text("")
     with pytest.raises(SettingsError, match="cannot be read"):

@@ -58,6 +58,8 @@ def test_private_files_are_private(kits: Path) -> None:
         "cert.json",
         "id.key",
         "issued.json",
+        "notice.json",
+        "trust.json",
     ], "nothing is left"
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from verticopula.cli.audit_commands import audit
+from verticopula.cli.certificate_commands import register_certificate_commands
 from verticopula.cli.check_command import check
 from verticopula.cli.console_command import console
 from verticopula.cli.demo_command import demo
@@ -45,6 +46,7 @@ app = typer.Typer(
 )
 for command in (demo, init, check, run, report, glm, forecast, audit):
     app.command()(command)
+register_certificate_commands(app)
 register_network_commands(app)
 register_request_commands(app)
 app.command(rich_help_panel="Between organisations")(console)

@@ -1,4 +1,4 @@
-"""Commands between organisations: provision, serve, join, compute, submit, status, stop."""
+"""Commands between organisations: serve, join, compute, submit, status, stop."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from verticopula.cli.certificate_commands import show_connection
 from verticopula.cli.service_options import LogStyle, MetricsHost, MetricsPort, ends_in_log, serve_metrics
 from verticopula.cli.shared_options import (
     AsPrinted,
@@ -54,7 +55,6 @@ from verticopula.schema.methods import (
     PRINTED_VARIANT,
     RAW_REGRESSION,
     REFINED,
-    STRICT,
     VCDS,
 )
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
@@ -75,6 +75,7 @@ _POLICY_EXAMPLE = f"""a party joins with a policy of its own; write one such as
   client = 8.0                      # largest epsilon ever spent on this table, over all studies"""
 
 LeadKit = Annotated[Path, typer.Option("--kit", help="The study lead's start-up kit.")]
+AnyKit = Annotated[Path, typer.Option("--kit", help="The study lead's start-up kit; or that of a party, for its own.")]
 Deadline = Annotated[
     float | None,
     typer.Option(help="Seconds that a party has for one round. Default: the federation file's \\[network] deadline."),
@@ -83,56 +84,8 @@ Deadline = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this file's commands."""
-    for command in (provision, serve, join, compute, submit, status, cancel, stop, demo_network):
+    for command in (serve, join, compute, submit, status, cancel, stop, demo_network):
         app.command(rich_help_panel="Between organisations")(command)
-
-
-def provision(
-    federation: FederationFile,
-    out: Annotated[Path, typer.Option("--out", help="Where to write the kits.")] = Path("kits"),
-    host: Annotated[
-        str | None, typer.Option(help="The coordinator's host, as parties reach it; else from \\[network].")
-    ] = None,
-    port: Annotated[int | None, typer.Option(help="The coordinator's port; else from \\[network].")] = None,
-    renew: Annotated[
-        list[str] | None,
-        typer.Option(help="Who gets a new key although they have a kit; may be given several times.", metavar="NAME"),
-    ] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Make one start-up kit per organisation: certificates for mutual TLS, its own private key, the federation file.
-
-    Hand every kit over on a way you trust; keep the folder [bold]authority[/] off the network.
-    """
-    from verticopula.schema.federation import Federation
-    from verticopula.schema.study_settings import check_roles
-
-    _need_flare()
-    from verticopula.network.provisioning import provision as make_kits
-
-    study = Federation.from_toml(federation)
-    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    study = Federation.from_dict({**study.to_dict(), "network": {**study.network.model_dump(), **given}})
-    kits = make_kits(study, out, renew or ())
-    if quiet:
-        return
-    table = Table("kit", "for")
-    for kit in kits:
-        role = {
-            "coordinator": f"the coordinator, at {kit.host}:{kit.port}",
-            "lead": "the study lead",
-            "compute": f"{kit.name}, which computes without data",
-        }
-        table.add_row(Text(str(kit.folder)), Text(role.get(kit.role, f"party {kit.name}")))
-    Console().print(table)
-    try:
-        check_roles(study, STRICT)
-    except SettingsError as error:
-        print(f"Not possible with these kits: {error}")
-    elsewhere = sorted({party.name for party in study.parties} - {kit.name for kit in kits})
-    if elsewhere:
-        print(f"Have their kits already, and need the new federation.toml in them: {', '.join(elsewhere)}")
-    print(f"Keep {out / 'authority'} to yourself: it signs certificates, and holds the parties' id key.")
 
 
 @ends_in_log
@@ -452,17 +405,21 @@ def submit(
 
 
 def status(
-    kit: LeadKit = Path("kits/lead"),
+    kit: AnyKit = Path("kits/lead"),
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
-    """Who is connected, and how far the studies are."""
+    """Who is connected, and how far the studies are; with the kit of a party, whether it is connected and why not."""
     from verticopula.network.control_messages import StatusReply, StatusRequest
     from verticopula.network.startup_kit import Kit
 
     _need_flare()
     from verticopula.network.study_lead import Lead
 
-    with Lead(Kit.read(kit, "lead")) as lead:
+    own = Kit.read(kit)
+    if own.role != "lead":
+        show_connection(own, as_json)
+        return
+    with Lead(own) as lead:
         reply: StatusReply = lead.ask(StatusRequest(), seconds=10.0)
     if as_json:
         parties = {party.name: party.connected for party in reply.parties}
@@ -471,13 +428,17 @@ def status(
             | {"waiting_for": list(s.waiting_for), "stewards": {wait.party: wait.since for wait in s.stewards}}
             for s in reply.studies
         ]
-        print(json.dumps({"parties": parties, "studies": studies}, indent=1))
+        notes = {party.name: party.note for party in reply.parties if party.note}
+        print(json.dumps({"parties": parties, "notes": notes, "studies": studies}, indent=1))
         return
     console = Console()
     table = Table("party", "connected")
     for party in reply.parties:
         table.add_row(Text(party.name), Text("yes", style="green") if party.connected else Text("no", style="red"))
     console.print(table)
+    for party in reply.parties:
+        if party.note:
+            console.print(Text(f"{party.name}: {party.note}", style="red"), soft_wrap=True)
     for entry in reply.studies:
         line = f"{entry.study}  {entry.method}  {entry.state}"
         line += _waiting_words(entry)

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from verticopula.errors import LedgerError, SettingsError
-from verticopula.network.key_signing import certificate_authenticity, fingerprint_of, was_signed
+from verticopula.network.certificate_issuing import describe_fingerprints
+from verticopula.network.key_signing import certificate_authenticity, was_signed
 from verticopula.network.startup_kit import (
     AUTHORITY_FILE,
     CERTIFICATE_FILE,
@@ -204,7 +205,7 @@ def verify_audit_trail(folder: Path) -> AuditedTrail:
         signed,
         entries[-1].hash if entries else GENESIS,
         len({entry.study for entry in entries} - agreed),
-        fingerprint_of(authority),
+        describe_fingerprints(authority),
     )
 
 

@@ -135,10 +135,11 @@ class StatusRequest:
 
 @dataclass(frozen=True)
 class PartyState:
-    """One party as the coordinator sees it."""
+    """One party as the coordinator sees it. `note`: what keeps it from taking part, as it was told itself."""
 
     name: str
     connected: bool
+    note: str = ""
 
 
 @dataclass(frozen=True)

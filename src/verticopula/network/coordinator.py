@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from verticopula.errors import ProtocolError, SettingsError, VerticopulaError
+from verticopula.network.connection_state import describe_mismatch
 from verticopula.network.control_messages import (
     CancelRequest,
     LeadReply,
@@ -34,6 +35,7 @@ from verticopula.network.control_messages import (
     SubmitRequest,
     Topic,
 )
+from verticopula.network.flare_link import lead_of
 from verticopula.network.json_log import in_study
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.network_transport import NetworkTransport, PendingRequests, StewardsAsked, StudyCancelled
@@ -75,7 +77,7 @@ class Coordinator:
         self.rounds = 0  # that were answered since the start; with `refusals` for metrics
         self.refusals: Counter[str] = Counter()
         self._sessions = Sessions(self.kit, self._on_message, self._on_session)
-        self._pending = PendingRequests(self._sessions, self._enqueue)
+        self._pending = PendingRequests(self._sessions, self._enqueue, self._note)
 
     def run(self) -> None:
         """Listen, go on with studies that a stop interrupted, and run what comes in, until `stop` is called."""
@@ -221,9 +223,8 @@ class Coordinator:
             self._sessions.send(peer, "refusal", key, encode(Refusal(type(error).__name__, str(error)[:2_000])))
 
     def _lead_of(self, peer: str) -> str:
-        """The name of the study lead that a peer is; "" for everybody else. No party's name has a dot."""
-        name = peer.partition(".")[0]
-        return name if name in self._leads else ""
+        """The name of the study lead that a peer is; "" for everybody else."""
+        return lead_of(peer, self._leads)
 
     def _reply_to(self, lead: str, request: LeadRequest) -> LeadReply:
         if isinstance(request, SubmitRequest):
@@ -302,9 +303,19 @@ class Coordinator:
     def _status(self, lead: str) -> StatusReply:
         third = self.federation.network.compute
         names = [*(party.name for party in self.federation.parties), *([] if third is None else [third])]
-        parties = tuple(PartyState(name, self._sessions.connected(name)) for name in names)
+        parties = tuple(PartyState(name, self._sessions.connected(name), self._note(name)) for name in names)
         studies = [record for record in self.records.all() if record.lead == lead][-_MOST_STUDIES_SHOWN:]
         return StatusReply(parties, tuple(r.describe(*self._waiting.get(r.study, (0, ()))) for r in studies))
+
+    def _note(self, name: str) -> str:
+        """What keeps a party from taking part; empty if nothing is known."""
+        admission = self._sessions.admission
+        if admission is None:
+            return ""
+        if not self._sessions.connected(name):
+            return admission.note(name)
+        said = admission.introduced(name)
+        return "" if said is None else describe_mismatch(said, admission.own, name)
 
     def _result(self, request: ResultRequest) -> ResultReply:
         record = self.records.get(request.study)

@@ -10,21 +10,29 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 from nvflare.fuel.f3.comm_error import CommError
 from nvflare.fuel.f3.communicator import Communicator
-from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.net_utils import parse_url
 from nvflare.fuel.f3.endpoint import Endpoint, EndpointMonitor, EndpointState
 from nvflare.fuel.f3.message import Message, MessageReceiver
 from nvflare.fuel.f3.sfm.conn_manager import Mode
 
-from verticopula.errors import SettingsError
+from verticopula.errors import SettingsError, VerticopulaError
+from verticopula.network.certificate_expiry import ExpiryReminder
+from verticopula.network.certificate_issuing import current_time
+from verticopula.network.connection_state import describe_mismatch, write_state
 from verticopula.network.flare_driver import GuardedDriver
+from verticopula.network.key_signing import KitFiles
+from verticopula.network.peer_admission import Introduction, PeerAdmission, read_federation
 from verticopula.network.startup_kit import Kit
+from verticopula.schema.federation import Federation
 from verticopula.schema.study_settings import COORDINATOR
 
 logger = logging.getLogger(__name__)
@@ -32,6 +40,15 @@ logger = logging.getLogger(__name__)
 MOST_BYTES = 1 << 30  # of one message; gRPC refuses more before it is read
 _APPLICATION = 7707  # F3 delivers to applications by number; this one is ours alone
 _LOOPBACK = ("localhost", "127.0.0.1")
+_REVIEW = 1.0  # seconds between two looks at certificates and notices
+
+
+@dataclass(frozen=True)
+class LinkProblem:
+    """Why there is no connection; `is_refusal`: it stays so until somebody does something."""
+
+    reason: str = ""
+    is_refusal: bool = False
 
 
 class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
@@ -42,6 +59,11 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
     peers : the names whose messages are accepted; those of others are dropped and logged
     on_bytes : called with (peer, payload), from several threads
     on_peer : called with (peer, connected)
+
+    Attributes
+    ----------
+    problem : why there is no connection, at an end that connects
+    admission : who may connect, at the coordinator's end
     """
 
     def __init__(
@@ -54,8 +76,16 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._kit, self._peers, self._on_bytes, self._on_peer = kit, peers, on_bytes, on_peer
-        self._most_bytes = most_bytes
-        self._communicator = Communicator(Endpoint(kit.name, conn_props=_credentials(kit)))
+        self.problem, self._mismatch = LinkProblem(), ""
+        self._stopped, self._leads = threading.Event(), leads_of(kit, read_federation(kit))
+        self.admission: PeerAdmission | None = None
+        if kit.role == "coordinator":
+            self.admission = PeerAdmission(kit, KitFiles(kit))
+            self.admission.use(read_federation(kit), peers)
+        self._driver = GuardedDriver(most_bytes, kit, self.admission, self._on_problem, self._on_coordinator)
+        # Several programs may use the lead's kit at once, each with replies of its own.
+        name = f"{kit.name}.{secrets.token_hex(8)}" if kit.role == "lead" else kit.name
+        self._communicator = Communicator(Endpoint(name))
         self._communicator.register_monitor(self)
         manager = self._communicator.conn_manager
         manager.receivers = _Receivers({_APPLICATION: self})
@@ -70,14 +100,56 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
             host = "127.0.0.1" if host in _LOOPBACK else "0"
             _check_port_is_free(host, self._kit.port)
         self._communicator.add_connector_advanced(
-            GuardedDriver(self._most_bytes),
+            self._driver,
             Mode.PASSIVE if listens else Mode.ACTIVE,
             parse_url(f"grpcs://{host}:{self._kit.port}"),
             secure=True,
         )
         self._communicator.start()
+        threading.Thread(target=self._review, name="certificates", daemon=True).start()
+
+    def use_peers(self, federation: Federation | None, peers: frozenset[str]) -> None:
+        """From now on these are the peers."""
+        self._peers, self._leads = peers, leads_of(self._kit, federation)
+        if self.admission is not None:
+            self.admission.use(federation, peers)
+
+    def review(self) -> None:
+        """Look at certificates and notices again, without waiting for the next time."""
+        self._driver.review()
+
+    def _review(self) -> None:
+        reminder, reminded = ExpiryReminder(self._kit), ""
+        while True:
+            try:
+                self._driver.review()
+                today = f"{current_time():%Y-%m-%d}"
+                if today != reminded and self._kit.role != "lead":
+                    reminder.look()
+                    reminded = today
+            except (VerticopulaError, OSError) as error:  # files that are being replaced; looked at again
+                logger.warning("certificates: %s", error)
+            if self._stopped.wait(_REVIEW):
+                return
+
+    def _on_problem(self, reason: str, is_refusal: bool) -> None:
+        self.problem = LinkProblem(reason, is_refusal)
+        if reason:
+            self._keep_state()
+
+    def _on_coordinator(self, own: Introduction, coordinator: Introduction) -> None:
+        mismatch = describe_mismatch(own, coordinator)
+        if mismatch and mismatch != self._mismatch:
+            logger.warning("%s: no study begins before they are the same", mismatch)
+        self._mismatch = mismatch
+        self._keep_state()
+
+    def _keep_state(self) -> None:
+        if self._kit.role in ("party", "compute"):
+            write_state(self._kit, self.problem.reason, self._mismatch)
 
     def stop(self) -> None:
+        self._stopped.set()
         with contextlib.suppress(CommError, RuntimeError):
             self._communicator.stop()
 
@@ -95,7 +167,7 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
     # ---- called by F3 ---------------------------------------------------------------------
 
     def process_message(self, endpoint: Endpoint, connection: Any, app_id: int, message: Message) -> None:
-        if endpoint.name not in self._peers:
+        if not self._is_peer(endpoint.name):
             logger.warning("refused a message from %s: no part of this federation", endpoint.name[:64])
             return
         if endpoint.state != EndpointState.READY and self._communicator.conn_manager.get_connections(endpoint.name):
@@ -104,12 +176,31 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
         self._on_bytes(endpoint.name, bytes(message.payload or b""))
 
     def state_change(self, endpoint: Endpoint) -> None:
-        if endpoint.name not in self._peers:
+        if not self._is_peer(endpoint.name):
             logger.warning("refused %s: no part of this federation", endpoint.name[:64])
             return
         connected = endpoint.state == EndpointState.READY
         logger.info("%s connected" if connected else "%s disconnected", endpoint.name)
         self._on_peer(endpoint.name, connected)
+
+    def _is_peer(self, name: str) -> bool:
+        return name in self._peers or lead_of(name, self._leads) != ""
+
+
+def lead_of(peer: str, leads: Collection[str]) -> str:
+    """The study lead whose program that is; empty for everybody else. F3 has compared the name with the certificate's.
+
+    No party's name has a dot.
+    """
+    name = peer.partition(".")[0]
+    return name if name in leads else ""
+
+
+def leads_of(kit: Kit, federation: Federation | None = None) -> frozenset[str]:
+    """The study leads, at the coordinator's end."""
+    if kit.role != "coordinator":
+        return frozenset()
+    return frozenset((federation or kit.federation).network.leads)
 
 
 class _Receivers(dict[int, MessageReceiver]):
@@ -127,15 +218,6 @@ class _Unregistered(MessageReceiver):  # type: ignore[misc]
 _UNREGISTERED = _Unregistered()
 
 
-def _credentials(kit: Kit) -> dict[str, str]:
-    listens = kit.role == "coordinator"
-    return {
-        DriverParams.CA_CERT.value: str(kit.authority),
-        (DriverParams.SERVER_CERT if listens else DriverParams.CLIENT_CERT).value: str(kit.certificate),
-        (DriverParams.SERVER_KEY if listens else DriverParams.CLIENT_KEY).value: str(kit.private_key),
-    }
-
-
 def _check_port_is_free(host: str, port: int) -> None:
     """F3 would only write to its log that it cannot listen."""
     with socket.socket() as probe:
@@ -146,10 +228,10 @@ def _check_port_is_free(host: str, port: int) -> None:
             raise SettingsError(f"cannot listen on port {port}: {os.strerror(error.errno or 0)}") from None
 
 
-def peers_of(kit: Kit) -> frozenset[str]:
+def peers_of(kit: Kit, federation: Federation | None = None) -> frozenset[str]:
     """Whom this organisation talks to: everybody to the coordinator, the coordinator to everybody."""
     if kit.role != "coordinator":
         return frozenset({COORDINATOR})
-    federation = kit.federation
+    federation = federation or kit.federation
     third = [] if federation.network.compute is None else [federation.network.compute]
     return frozenset({*federation.network.leads, *(party.name for party in federation.parties), *third})

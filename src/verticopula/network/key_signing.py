@@ -6,8 +6,13 @@ name that the key claims to belong to. Signing is deterministic: a party that wa
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from datetime import UTC, datetime
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -16,31 +21,35 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from verticopula.errors import SettingsError
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.network.startup_kit import Kit
+from verticopula.network.certificate_issuing import certificates_pem, read_certificates, read_private_key
+from verticopula.network.startup_kit import Kit, file_stamp
+from verticopula.network.trust_notice import TrustedRoot, TrustStore, read_trust
 
 _LENGTH = struct.Struct("<I")
-_SMALLEST_KEY = 2048
 _CONTEXT = b"verticopula introduction 1\0"  # separates the domains: the same key is also used for TLS
+# A study may last longer than what is left of a certificate that signed in it. Nobody connects with one that has ended.
+_GRACE = timedelta(days=30)
 
 
 def certificate_authenticity(kit: Kit) -> Authenticity:
-    """Signs as this kit's organisation, and knows the others by the authority's certificates."""
-    try:
-        own = x509.load_pem_x509_certificate(kit.certificate.read_bytes())
-        authority = x509.load_pem_x509_certificate(kit.authority.read_bytes())
-        key = serialization.load_pem_private_key(kit.private_key.read_bytes(), None)
-    except (OSError, ValueError, TypeError):
-        raise SettingsError(f"{kit.folder}: its certificate or its key cannot be read") from None
-    if not isinstance(key, rsa.RSAPrivateKey):
-        raise SettingsError(f"{kit.folder}: its key is not of the kind that `verticopula provision` makes")
-    signer, front = key, own.public_bytes(serialization.Encoding.DER)
+    """Signs as this kit's organisation, and knows the others by the certificates that their authorities signed.
+
+    Files that are replaced while the process runs, by a renewal or by a newer notice, hold from then on.
+    """
+    files = KitFiles(kit)
 
     def sign(message: bytes) -> bytes:
-        signature = signer.sign(_CONTEXT + message, padding.PKCS1v15(), hashes.SHA256())
+        signer = files.signer()
+        front = signer.certificate.public_bytes(serialization.Encoding.DER)
+        signature = signer.key.sign(_CONTEXT + message, padding.PKCS1v15(), hashes.SHA256())
         return _LENGTH.pack(len(front)) + front + signature
 
     def verify(party: str, message: bytes, signature: bytes) -> bool:
-        return _is_signed_by(authority, party, message, signature, datetime.now(UTC))
+        return _is_signed(
+            message,
+            signature,
+            lambda certificate: not files.trust().problem_with(certificate, party, datetime.now(UTC), _GRACE),
+        )
 
     return Authenticity(sign, verify)
 
@@ -50,39 +59,26 @@ def was_signed(authority: bytes, party: str, message: bytes, signature: bytes, m
 
     Parameters
     ----------
-    authority : its certificate, PEM
+    authority : its certificates, PEM
     party, message, signature : who signed what, as `certificate_authenticity` signs
     moment : when it is said to have been signed
     """
     try:
-        issuer = x509.load_pem_x509_certificate(authority)
+        roots = TrustStore(tuple(TrustedRoot(one) for one in x509.load_pem_x509_certificates(authority)))
     except ValueError:
         return False
-    return _is_signed_by(issuer, party, message, signature, moment)
+    return _is_signed(message, signature, lambda certificate: not roots.problem_with(certificate, party, moment))
 
 
-def fingerprint_of(certificate: bytes) -> str:
-    """The SHA-256 of a certificate, for people to compare.
-
-    Parameters
-    ----------
-    certificate : PEM, which was read before
-    """
-    return x509.load_pem_x509_certificate(certificate).fingerprint(hashes.SHA256()).hex(":")
-
-
-def _is_signed_by(authority: x509.Certificate, party: str, message: bytes, signature: bytes, moment: datetime) -> bool:
+def _is_signed(message: bytes, signature: bytes, counts: Callable[[x509.Certificate], bool]) -> bool:
+    """Whether a certificate that counts signed the message."""
     if len(signature) < _LENGTH.size:
         return False
     end = _LENGTH.size + _LENGTH.unpack_from(signature)[0]
     try:
         certificate = x509.load_der_x509_certificate(signature[_LENGTH.size : end])
-        certificate.verify_directly_issued_by(authority)
         public = certificate.public_key()
-        is_valid = certificate.not_valid_before_utc <= moment <= certificate.not_valid_after_utc
-        if _name_of(certificate) != party or not is_valid:
-            return False
-        if not isinstance(public, rsa.RSAPublicKey) or public.key_size < _SMALLEST_KEY:
+        if not isinstance(public, rsa.RSAPublicKey) or not counts(certificate):
             return False
         public.verify(signature[end:], _CONTEXT + message, padding.PKCS1v15(), hashes.SHA256())
     except (ValueError, TypeError, InvalidSignature):
@@ -90,7 +86,50 @@ def _is_signed_by(authority: x509.Certificate, party: str, message: bytes, signa
     return True
 
 
-def _name_of(certificate: x509.Certificate) -> str:
-    """The one common name; nothing where there are several."""
-    names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-    return str(names[0].value) if len(names) == 1 else ""
+@dataclass(frozen=True)
+class Signer:
+    """An organisation's certificate, its private key, and `chain`: the certificates that it shows, as PEM."""
+
+    certificate: x509.Certificate
+    key: rsa.RSAPrivateKey
+    chain: str
+
+
+class KitFiles:
+    """A kit's certificate, key and trust, read again when a file has changed; half a renewal is no change yet."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit, self._lock = kit, threading.Lock()
+        self._own, self._others = (kit.certificate, kit.private_key), (kit.authority, kit.notice)
+        self._signed, self._trusted = _stamps(self._own), _stamps(self._others)
+        self._signer, self._trust = read_signer(kit), read_trust(kit)
+
+    def signer(self) -> Signer:
+        """The certificate, and the key that belongs to it."""
+        with self._lock:
+            stamps = _stamps(self._own)
+            if stamps != self._signed:
+                with contextlib.suppress(SettingsError):  # being replaced: the old pair signs until both are there
+                    self._signer, self._signed = read_signer(self._kit), stamps
+            return self._signer
+
+    def trust(self) -> TrustStore:
+        """Whom the kit trusts."""
+        with self._lock:
+            stamps = _stamps(self._others)
+            if stamps != self._trusted:
+                with contextlib.suppress(SettingsError):  # being replaced
+                    self._trust, self._trusted = read_trust(self._kit), stamps
+            return self._trust
+
+
+def read_signer(kit: Kit) -> Signer:
+    """A kit's certificate and private key; SettingsError unless they belong together."""
+    chain, key = read_certificates(kit.certificate), read_private_key(kit.private_key)
+    if chain[0].public_key() != key.public_key():
+        raise SettingsError(f"{kit.folder}: its certificate belongs to another key than its private-key.pem")
+    return Signer(chain[0], key, certificates_pem(chain))
+
+
+def _stamps(paths: tuple[Path, Path]) -> tuple[tuple[int, int, int], ...]:
+    return tuple(file_stamp(path) for path in paths)

@@ -58,10 +58,12 @@ class PendingRequests:
 
     A round that lacks nothing but the decision of people is given up, without a deadline: `StewardsAsked`. Its requests
     are set aside, and `on_decided` is called with its study once one of the parties concerned has more to say.
+    `refused` says why a party cannot connect, as it was told itself; a round does not wait for that party.
     """
 
     sessions: Sessions
     on_decided: Callable[[str], None] = lambda study: None
+    refused: Callable[[str], str] = lambda name: ""
     _requests: dict[str, _PendingRequest] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _aside: dict[tuple[str, str], str] = field(default_factory=dict)  # party and key -> study
@@ -102,6 +104,7 @@ class PendingRequests:
                     on_waiting(open_ones)
                     if not open_ones:
                         return {name: pending.reply or b"" for name, pending in self._requests.items()}
+                    self._raise_refused(open_ones)
                     asked = {name: self._requests[name].asked for name in open_ones}
                     people = {name: since for name, since in asked.items() if since is not None}
                     if len(people) == len(open_ones):
@@ -191,6 +194,13 @@ class PendingRequests:
         for pending in self._requests.values():
             if pending.refusal is not None:
                 raise pending.refusal
+
+    def _raise_refused(self, names: tuple[str, ...]) -> None:
+        """PartyUnavailable where a party was told why it cannot connect: nobody waits for its deadline."""
+        for name in names:
+            if reason := self.refused(name):
+                kept = "what was released is kept, and the study can be resumed"
+                raise PartyUnavailable(f"party {name!r} cannot take part: {reason}; {kept}")
 
     def _name_silent(self, names: tuple[str, ...], seconds: float) -> str:
         away = [name for name in names if not self.sessions.connected(name)]

@@ -11,16 +11,17 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
 
-from cryptography import x509
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from verticopula.errors import VerticopulaError
+from verticopula.network.certificate_expiry import days_left
 from verticopula.network.coordinator import Coordinator
 from verticopula.network.flare_link import peers_of
 from verticopula.network.party_process import PartyProcess
@@ -29,7 +30,6 @@ from verticopula.network.study_records import State
 from verticopula.protocol.messages import MESSAGE_VERSION
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.party.refreshed_member import RefreshedMember
-from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.schema.units import Unit
 from verticopula.storage.request_store import RequestStore
@@ -125,8 +125,9 @@ class ProcessMetrics:
         yield _gauge("verticopula_last_contact_seconds", said, silent, "peer")
 
     def _certificates(self) -> Iterator[Metric]:
-        files = {"own": self.kit.certificate, "authority": self.kit.authority}
-        days = {name: _days_left(path, self.clock()) for name, path in files.items()}
+        names = {"certificate": "own", "root": "authority"}
+        found = days_left(self.kit, datetime.fromtimestamp(self.clock(), UTC))
+        days = {names.get(name, name): left for name, left in found.items()}
         yield _gauge(
             "verticopula_certificate_days_left", "Days until this certificate ends; below 0 after that.", days, "of"
         )
@@ -173,11 +174,6 @@ def _party_metrics(process: PartyProcess) -> Iterator[Metric]:
     )
     yield _gauge("verticopula_epsilon_left", "What is left of each cap.", left, "unit")
     yield _gauge("verticopula_epsilon_delta", "The delta at which these epsilons are counted.", policy.delta)
-
-
-def _days_left(path: Path, now: float) -> float:
-    ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
-    return (ends.timestamp() - now) / SECONDS_PER_DAY
 
 
 def _gauge(name: str, said: str, values: float | Mapping[str, float], label: str = "") -> Metric:

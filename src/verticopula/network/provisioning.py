@@ -1,27 +1,25 @@
-"""Start-up kits from a federation file, with the certificates of NVIDIA FLARE's provisioning.
+"""Start-up kits from a federation file: certificates for mutual TLS, and what an organisation needs besides.
 
-The authority's folder holds the key that signs certificates, the parties' id key, and who has a kit: nobody's private
-key. Run again on the same folder, it signs for organisations that are new; everybody else keeps the key they have.
+Run again on the same folder, it signs for organisations that are new; everybody else keeps the key they have. Renewal,
+new roots, requests for keys that were made at home and organisations' own authorities are orders to the same function.
 """
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
-from nvflare.lighter.entity import Project
-from nvflare.lighter.impl.cert import CertBuilder
-from nvflare.lighter.impl.workspace import WorkspaceBuilder
-from nvflare.lighter.provisioner import Provisioner
-
-from verticopula.errors import SettingsError, VerticopulaError
+from verticopula.errors import SettingsError
+from verticopula.network.certificate_authority import Authority
+from verticopula.network.certificate_issuing import certificates_pem, current_time, key_pem, new_key, read_certificates
+from verticopula.network.enrolment import EnrolmentRequest, read_request, write_answer
 from verticopula.network.startup_kit import (
-    AUTHORITY_FILE,
     CERTIFICATE_FILE,
     FEDERATION_FILE,
     ID_KEY_FILE,
+    KIT_FILE,
     PRIVATE_KEY_FILE,
     RESERVED_NAMES,
     Kit,
@@ -29,15 +27,45 @@ from verticopula.network.startup_kit import (
     new_id_key,
     write_private,
 )
+from verticopula.network.trust_notice import Revocation, TrustStore, write_trust
 from verticopula.schema.federation import Federation
 from verticopula.schema.study_settings import COORDINATOR
 
 AUTHORITY_FOLDER = "authority"
 SERVER_FOLDER = "server"
-_STATE_FILE = "cert.json"  # FLARE's name for what its authority remembers
-_ROOT_ENTRIES = ("root_cert", "root_pri_key")
-_ISSUED_FILE = "issued.json"
-_PROJECT = "federation"
+
+
+@dataclass(frozen=True)
+class ProvisionOrder:
+    """What is to be done besides kits for those who have none.
+
+    Attributes
+    ----------
+    renew : who gets a new key and certificate
+    renew_all : everybody whose key was made here does
+    rotate_root : a new root signs from now on; the present one stays trusted
+    retire_root : no root is trusted but the one that signs
+    rotate_id_key : the parties get a new id key
+    requests : files of those who made their key at home
+    organisations : name -> files of its certificate and of its own authority's
+    """
+
+    renew: Collection[str] = ()
+    renew_all: bool = False
+    rotate_root: bool = False
+    retire_root: bool = False
+    rotate_id_key: bool = False
+    requests: Sequence[Path] = ()
+    organisations: Mapping[str, tuple[Path, Path]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Provisioned:
+    """The kits that are in the folder now, and what the person who provisions should be told."""
+
+    kits: list[Kit]
+    notes: list[str]
+    requests: list[EnrolmentRequest]
 
 
 def provision(federation: Federation, out: Path, renew: Collection[str] = ()) -> list[Kit]:
@@ -46,40 +74,161 @@ def provision(federation: Federation, out: Path, renew: Collection[str] = ()) ->
     Whoever has a kit already keeps its key; if the kit is still in this folder, its federation file is brought up to
     date. `renew` names those who get a new key instead, because the old one was lost or runs out.
     """
+    return carry_out(federation, out, ProvisionOrder(renew)).kits
+
+
+def carry_out(federation: Federation, out: Path, order: ProvisionOrder, now: datetime | None = None) -> Provisioned:
+    """Provision as ordered; SettingsError, and nobody's kit is changed, for an order that makes no sense."""
     _check_names(federation)
-    authority = out / AUTHORITY_FOLDER
-    if out.exists() and any(out.iterdir()) and not authority.is_dir():
+    folder = out / AUTHORITY_FOLDER
+    if out.exists() and any(out.iterdir()) and not folder.is_dir():
         raise SettingsError(f"{out} is not empty and holds no earlier kits; choose another --out")
     names = [COORDINATOR, *federation.network.leads, *_others(federation)]
-    unknown = sorted(set(renew) - set(names))
-    if unknown:
-        raise SettingsError(f"nobody here is called {', '.join(unknown)}; known: {', '.join(names)}")
-    out.mkdir(parents=True, exist_ok=True)
-    authority.mkdir(mode=0o700, exist_ok=True)
-    key_file = authority / ID_KEY_FILE
-    if not key_file.exists():
-        write_private(key_file, new_id_key())
-    issued = _read_issued(authority)
-    if issued.get(COORDINATOR) != federation.network.host:  # its certificate names the host that parties must reach
-        issued.pop(COORDINATOR, None)
-    new = [name for name in names if name not in issued or name in renew]
-    with tempfile.TemporaryDirectory(dir=authority) as scratch:
-        made = _build_certificates(federation.network.host, new, authority, Path(scratch)) if new else {}
-        for name in new:
-            _write_secrets(out, name, _role(federation, name), made[name], key_file)
-    kits = [_describe(federation, out, name) for name in names if _folder(out, name).is_dir()]
-    hosts = {**issued, **{name: federation.network.host if name == COORDINATOR else "" for name in new}}
-    write_private(authority / _ISSUED_FILE, json.dumps(hosts, indent=1))
-    return kits
+    requests = {request.name: request for request in map(read_request, order.requests)}
+    for name in (*order.renew, *requests, *order.organisations):
+        if name not in names:
+            raise SettingsError(f"nobody here is called {name}; known: {', '.join(names)}")
+    moment = now or current_time()
+    authority = Authority.open(folder, moment)
+    if order.rotate_root:
+        authority.rotate_root(moment)
+    if order.retire_root:
+        authority.retire_roots()
+    if authority.issued.get(COORDINATOR) != federation.network.host:  # its certificate names the host to be reached
+        authority.issued.pop(COORDINATOR, None)
+    made = _Maker(federation, out, authority, moment)
+    for name, (certificate, issuer) in order.organisations.items():
+        made.take_organisation(name, certificate, issuer)
+    for request in requests.values():
+        made.answer(request, order.renew)
+    done = {*requests, *order.organisations}
+    again = {*order.renew, *(set(names) - authority.enrolled if order.renew_all else ())}
+    fresh = [n for n in names if n not in done and (n not in authority.issued or n in again)]
+    at_home = [name for name in fresh if name in authority.enrolled]
+    if at_home:
+        raise SettingsError(
+            f"the key of {', '.join(at_home)} was made at home, and stays there: run `verticopula enrol` there and "
+            "give its request to --csr; an organisation with an authority of its own renews its certificate itself"
+        )
+    if order.rotate_id_key:
+        write_private(folder / ID_KEY_FILE, new_id_key())
+    for name in fresh:
+        made.make(name)
+    store = authority.save(moment)
+    kits = made.write(names, fresh, store, order)
+    notes = [*authority.notes, *made.notes]
+    return Provisioned(kits, notes, list(requests.values()))
 
 
-def _read_issued(authority: Path) -> dict[str, str]:
-    """Who has a kit already; for the coordinator, under which host."""
-    path = authority / _ISSUED_FILE
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-    except (OSError, ValueError):
-        raise SettingsError(f"{path} cannot be read") from None
+def revoke_certificates(out: Path, name: str, *, reason: str = "", certificate: Path | None = None) -> Revocation:
+    """Revoke all certificates of a name that were made until now, or one; kits in this folder get the notice.
+
+    Parameters
+    ----------
+    out : where `provision` wrote its kits
+    name : of a party, or `coordinator`, or `lead`
+    reason : shown to whoever holds the certificate
+    certificate : of the only one to revoke
+    """
+    now = current_time()
+    authority = Authority.read(out / AUTHORITY_FOLDER)
+    if name not in authority.issued:
+        raise SettingsError(f"nobody here is called {name}; known: {', '.join(sorted(authority.issued))}")
+    if len(reason) > 200 or not reason.isprintable():
+        raise SettingsError("--reason is one line of at most 200 characters")
+    only = None if certificate is None else read_certificates(certificate)[0]
+    made = authority.revoke(name, now, reason, only)
+    store = authority.save(now)
+    for path in sorted(out.glob(f"*/{KIT_FILE}")):
+        write_trust(path.parent, Kit.read_identity(path.parent).name, store)
+    return made
+
+
+class _Maker:
+    """Makes keys and certificates, and writes the kits once the authority has remembered them."""
+
+    def __init__(self, federation: Federation, out: Path, authority: Authority, now: datetime) -> None:
+        self._federation, self._out, self._authority, self._now = federation, out, authority, now
+        self._secrets: dict[str, tuple[str, str]] = {}  # name -> certificate and key
+        self._answers: dict[str, tuple[EnrolmentRequest, str]] = {}
+        self._taken: dict[str, str] = {}
+        self.notes: list[str] = []
+
+    def _host(self, name: str) -> str | None:
+        return self._federation.network.host if name == COORDINATOR else None
+
+    def make(self, name: str) -> None:
+        key = new_key()
+        certificate = self._authority.certify(name, key.public_key(), self._now, self._host(name))
+        self._secrets[name] = certificates_pem([certificate]), key_pem(key)
+        self._issued(name)
+
+    def answer(self, request: EnrolmentRequest, renew: Collection[str]) -> None:
+        name = request.name
+        if name in self._authority.issued and name not in renew:
+            raise SettingsError(f"{name} has a kit already; if this request replaces it, add --renew {name}")
+        certificate = self._authority.certify(name, request.key, self._now, self._host(name))
+        self._answers[name] = request, certificates_pem([certificate])
+        self._authority.enrolled.add(name)
+        self._issued(name)
+
+    def take_organisation(self, name: str, certificate: Path, issuer: Path) -> None:
+        chain, anchor = read_certificates(certificate), read_certificates(issuer)
+        if len(anchor) != 1:
+            raise SettingsError(f"{issuer} holds {len(anchor)} certificates; expected the one that signed {name}'s")
+        self._authority.take_organisation(name, chain, anchor[0], self._now, self._host(name))
+        self._taken[name] = certificates_pem(chain)
+        self._issued(name)
+
+    def _issued(self, name: str) -> None:
+        self._authority.issued[name] = self._host(name) or ""
+
+    def write(self, names: Sequence[str], fresh: Sequence[str], store: TrustStore, order: ProvisionOrder) -> list[Kit]:
+        id_key = self._authority.id_key
+        for name, (certificate, key) in self._secrets.items():
+            folder = self._folder(name)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            # A process that runs on this kit sees that key and certificate do not fit, and waits for the second one.
+            write_private(folder / PRIVATE_KEY_FILE, key)
+            write_private(folder / CERTIFICATE_FILE, certificate)
+        for name, (request, certificate) in self._answers.items():
+            secret = id_key if self._role(name) == "party" else None
+            write_answer(self._folder(name), certificate, request.key, secret)
+        for name, chain in self._taken.items():
+            write_answer(self._folder(name), chain, None, None)
+            if self._role(name) == "party":
+                self.notes.append(f"Hand {ID_KEY_FILE} of the folder authority to {name}, on a secret way.")
+        here = [name for name in names if self._folder(name).is_dir()]
+        for name in here:
+            if (fresh_party := name in self._secrets) or order.rotate_id_key:
+                self._write_id_key(name, id_key, made=fresh_party)
+            write_trust(self._folder(name), name, store)
+        return [self._describe(name) for name in here]
+
+    def _write_id_key(self, name: str, id_key: str, *, made: bool) -> None:
+        """Parties alone get it: the coordinator, or who computes, could try ids under the key."""
+        if self._role(name) != "party":
+            return
+        folder = self._folder(name)
+        if made or (folder / ID_KEY_FILE).is_file():
+            write_private(folder / ID_KEY_FILE, id_key)
+
+    def _describe(self, name: str) -> Kit:
+        """What is no secret: the federation file, and the coordinator's address."""
+        folder, network = self._folder(name), self._federation.network
+        self._federation.to_toml(folder / FEDERATION_FILE)
+        Kit(folder, self._role(name), name, network.host, network.port).write()
+        return Kit.read_identity(folder)
+
+    def _folder(self, name: str) -> Path:
+        return self._out / (SERVER_FOLDER if name == COORDINATOR else name)
+
+    def _role(self, name: str) -> Role:
+        if name == self._federation.network.compute:
+            return "compute"
+        if name in self._federation.network.leads:
+            return "lead"
+        return "coordinator" if name == COORDINATOR else "party"
 
 
 def _check_names(federation: Federation) -> None:
@@ -90,7 +239,7 @@ def _check_names(federation: Federation) -> None:
         if name.lower() in RESERVED_NAMES:
             raise SettingsError(f"a party of a federation between organisations cannot be called {name!r}")
         if name.lower() == network.host.lower():
-            # A client's certificate would then pass for the server's.
+            # A client's certificate could then pass for the server's.
             raise SettingsError(f"party {name!r} has the coordinator's host name; rename one of them")
     names = [party.name.lower() for party in federation.parties]
     if len(set(names)) != len(names):
@@ -101,67 +250,3 @@ def _others(federation: Federation) -> list[str]:
     """The parties, and who computes without data."""
     third = [] if federation.network.compute is None else [federation.network.compute]
     return [*(party.name for party in federation.parties), *third]
-
-
-def _build_certificates(host: str, names: Sequence[str], authority: Path, scratch: Path) -> dict[str, Path]:
-    """FLARE's authority signs for these; returns where each one's files are."""
-    project = Project(_PROJECT, "verticopula")
-    project.set_server(COORDINATOR, _PROJECT, {"default_host": host})
-    for name in names:
-        if name != COORDINATOR:
-            project.add_client(name, name.replace("-", "_"), {})
-    state = scratch / _PROJECT / "state"
-    state.mkdir(parents=True)
-    if (authority / _STATE_FILE).is_file():
-        write_private(state / _STATE_FILE, (authority / _STATE_FILE).read_text(encoding="utf-8"))
-    context = Provisioner(str(scratch), [WorkspaceBuilder(), CertBuilder()]).provision(project, logger=_Silent())
-    result = context.get_result_location()
-    if result is None or not (state / _STATE_FILE).is_file():
-        raise VerticopulaError("NVIDIA FLARE's provisioning failed")
-    # FLARE would remember everybody's private key; whoever read it could speak as anybody.
-    known = json.loads((state / _STATE_FILE).read_text(encoding="utf-8"))
-    write_private(authority / _STATE_FILE, json.dumps({key: known[key] for key in _ROOT_ENTRIES}))
-    return {name: Path(result) / name / "startup" for name in names}
-
-
-def _folder(out: Path, name: str) -> Path:
-    return out / (SERVER_FOLDER if name == COORDINATOR else name)
-
-
-def _write_secrets(out: Path, name: str, role: Role, made: Path, key_file: Path) -> None:
-    folder = _folder(out, name)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    base = "server" if name == COORDINATOR else "client"
-    (folder / CERTIFICATE_FILE).write_bytes((made / f"{base}.crt").read_bytes())
-    (folder / AUTHORITY_FILE).write_bytes((made / "rootCA.pem").read_bytes())
-    write_private(folder / PRIVATE_KEY_FILE, (made / f"{base}.key").read_text(encoding="ascii"))
-    if role == "party":  # never the coordinator, or who computes: they could try ids under the key
-        write_private(folder / ID_KEY_FILE, key_file.read_text(encoding="ascii"))
-
-
-def _describe(federation: Federation, out: Path, name: str) -> Kit:
-    """What is no secret: the federation file, and the coordinator's address."""
-    folder = _folder(out, name)
-    federation.to_toml(folder / FEDERATION_FILE)
-    Kit(folder, _role(federation, name), name, federation.network.host, federation.network.port).write()
-    return Kit.read(folder)
-
-
-def _role(federation: Federation, name: str) -> Role:
-    if name == federation.network.compute:
-        return "compute"
-    if name in federation.network.leads:
-        return "lead"
-    return "coordinator" if name == COORDINATOR else "party"
-
-
-class _Silent:
-    """What FLARE tells while it works goes nowhere: the kits are the result."""
-
-    def info(self, *_: object) -> None: ...
-
-    def debug(self, *_: object) -> None: ...
-
-    def warning(self, *_: object) -> None: ...
-
-    def error(self, *_: object) -> None: ...

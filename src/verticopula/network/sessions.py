@@ -15,10 +15,12 @@ import numpy as np
 
 from verticopula.errors import ProtocolError
 from verticopula.network.control_messages import Envelope, Greeting, Topic
-from verticopula.network.flare_link import MOST_BYTES, Link, peers_of
+from verticopula.network.flare_link import MOST_BYTES, Link, LinkProblem, lead_of, leads_of, peers_of
+from verticopula.network.peer_admission import PeerAdmission
 from verticopula.network.startup_kit import Kit
 from verticopula.network.traffic import TrafficCounts
 from verticopula.protocol.wire import decode, encode
+from verticopula.schema.federation import Federation
 from verticopula.schema.study_settings import COORDINATOR
 
 logger = logging.getLogger(__name__)
@@ -91,6 +93,7 @@ class Sessions:
     ) -> None:
         self._kit, self._on_message, self._on_session = kit, on_message, on_session
         self._peers = {name: _Peer() for name in peers_of(kit)}
+        self._leads = leads_of(kit)
         self._greeting_limits = {name: _GreetingLimit() for name in peers_of(kit)}
         self.traffic = TrafficCounts()
         self._lock = threading.Lock()
@@ -107,16 +110,45 @@ class Sessions:
         self._link.stop()
 
     def connected(self, peer: str) -> bool:
-        return bool(self._peers[peer].session)
+        known = self._peers.get(peer)
+        return known is not None and bool(known.session)
+
+    @property
+    def problem(self) -> LinkProblem:
+        """Why there is no connection to the coordinator."""
+        return self._link.problem
+
+    @property
+    def admission(self) -> PeerAdmission | None:
+        """Who may connect, at the coordinator's end."""
+        return self._link.admission
+
+    def use(self, federation: Federation) -> None:
+        """Talk to the peers of this federation file from now on."""
+        peers = peers_of(self._kit, federation)
+        with self._lock:
+            self._leads = leads_of(self._kit, federation)
+            for name in peers - set(self._peers):
+                self._peers[name] = _Peer()
+                self._greeting_limits[name] = _GreetingLimit()
+        self._link.use_peers(federation, peers)
+
+    def review(self) -> None:
+        """Look at certificates and notices again now."""
+        self._link.review()
 
     def send(self, peer: str, topic: Topic, key: str, body: bytes) -> bool:
         """Whether the message was handed to the link; False while there is no session with the peer."""
         with self._lock:
-            known = self._peers[peer]
+            known = self._peer(peer)
             session, serial = known.session, next(known.serials)
         if not session:
             return False
         return self._send(peer, topic, session, serial, key, body)
+
+    def _peer(self, peer: str) -> _Peer:
+        """The session state of a peer; programs of the study lead come and go. Called with the lock held."""
+        return self._peers.setdefault(peer, _Peer()) if lead_of(peer, self._leads) else self._peers[peer]
 
     # ---- greetings ------------------------------------------------------------------------
 
@@ -133,21 +165,24 @@ class Sessions:
             self._stopped.wait(_HELLO_INTERVAL)
 
     def _greeting(self, peer: str) -> bytes:
-        return encode(Greeting(self._peers[peer].own, version("verticopula")))
+        return encode(Greeting(self._peer(peer).own, version("verticopula")))
 
     def _on_peer(self, peer: str, connected: bool) -> None:
         with self._lock:
+            if lead_of(peer, self._leads) and not connected:
+                self._peers.pop(peer, None)
+                return
             # Also if it is back at once: a new session is agreed on first.
-            self._peers[peer] = _Peer(serials=self._peers[peer].serials)
+            self._peers[peer] = _Peer(serials=self._peer(peer).serials)
         if connected and self._kit.role != "coordinator":
             self._send(peer, "hello", "", 0, "", self._greeting(peer))
 
     def _on_greeting(self, peer: str, envelope: Envelope) -> None:
         greeting = decode(envelope.body.tobytes(), (Greeting,))
         with self._lock:
-            if not self._greeting_limits[peer].take():
+            if not self._greeting_limits[lead_of(peer, self._leads) or peer].take():
                 raise ProtocolError("too many greetings")
-            known = self._peers[peer]
+            known = self._peer(peer)
             is_new = known.session != greeting.session
             if is_new and envelope.topic == "hello":
                 self._peers[peer] = _Peer(greeting.session, serials=known.serials)
@@ -193,7 +228,7 @@ class Sessions:
     def _check_fresh(self, peer: str, envelope: Envelope) -> None:
         """ProtocolError for a message of another session, or one that was received before."""
         with self._lock:
-            known = self._peers[peer]
+            known = self._peer(peer)
             if envelope.session != known.own:
                 raise ProtocolError("it belongs to an earlier session")
             if envelope.serial in known.seen or envelope.serial <= known.newest - _WINDOW:

@@ -3,6 +3,7 @@
     kit.toml          who this is, where the coordinator listens
     federation.toml   the agreed schema; a party answers for no other
     certificate.pem, private-key.pem, authority.pem      mutual TLS; the private key is this organisation's own
+    notice.json       what the authority has signed: whose roots count, and which certificates were revoked
     id.key            parties only: the common key under which subject ids are hashed
 
 A kit is handed over on a channel that the organisations trust: whoever holds it can act under its name.
@@ -29,6 +30,7 @@ FEDERATION_FILE = "federation.toml"
 CERTIFICATE_FILE = "certificate.pem"
 PRIVATE_KEY_FILE = "private-key.pem"
 AUTHORITY_FILE = "authority.pem"
+AUTHORITY_NOTICE_FILE = "notice.json"
 ID_KEY_FILE = "id.key"
 
 LEAD = "lead"
@@ -50,6 +52,18 @@ class Kit:
     @classmethod
     def read(cls, folder: str | Path, *roles: Role) -> Kit:
         """Read a kit; SettingsError if it is none, or not of one of these roles."""
+        kit = cls.read_identity(folder)
+        path = kit.folder
+        if roles and kit.role not in roles:
+            raise SettingsError(f"{path} is the kit of a {kit.role}; this command takes that of a {' or '.join(roles)}")
+        missing = [p.name for p in (kit.certificate, kit.private_key, kit.authority) if not p.is_file()]
+        if missing:
+            raise SettingsError(f"{path} is not complete: {', '.join(missing)} missing")
+        return kit
+
+    @classmethod
+    def read_identity(cls, folder: str | Path) -> Kit:
+        """Whose kit it is, also where its files are not complete; SettingsError if it is none."""
         path = Path(folder)
         try:
             raw = tomllib.loads((path / KIT_FILE).read_text(encoding="utf-8"))
@@ -60,11 +74,6 @@ class Kit:
             raise SettingsError(f"{path / KIT_FILE} cannot be read as a kit") from None
         if kit.role not in get_args(Role):
             raise SettingsError(f"{path / KIT_FILE} cannot be read as a kit")
-        if roles and kit.role not in roles:
-            raise SettingsError(f"{path} is the kit of a {kit.role}; this command takes that of a {' or '.join(roles)}")
-        missing = [p.name for p in (kit.certificate, kit.private_key, kit.authority) if not p.is_file()]
-        if missing:
-            raise SettingsError(f"{path} is not complete: {', '.join(missing)} missing")
         return kit
 
     def write(self) -> None:
@@ -84,6 +93,10 @@ class Kit:
         return self.folder / AUTHORITY_FILE
 
     @property
+    def notice(self) -> Path:
+        return self.folder / AUTHORITY_NOTICE_FILE
+
+    @property
     def federation(self) -> Federation:
         return Federation.from_toml(self.folder / FEDERATION_FILE)
 
@@ -101,13 +114,26 @@ class Kit:
         return key
 
 
+def file_stamp(path: str | Path) -> tuple[int, int, int]:
+    """Differs when a file was replaced; zeros where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
 def new_id_key() -> str:
     """A fresh common key, as the text of its file."""
     return os.urandom(_ID_KEY_BYTES).hex() + "\n"
 
 
 def write_private(path: Path, text: str) -> None:
-    """A file that nobody but its owner can read, from its first byte on."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    """A file that nobody but its owner can read, from its first byte on; it is there whole, or as it was before."""
+    partly = path.with_name(f".{path.name}.part")
+    partly.unlink(missing_ok=True)
+    with os.fdopen(os.open(partly, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partly, path)

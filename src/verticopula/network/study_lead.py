@@ -69,6 +69,7 @@ class Lead:
         with self._changed:
             self._open.add(key)
             while time.monotonic() < end:
+                self._raise_refused()
                 sent = self._sessions.send(COORDINATOR, "ask", key, body)
                 self._changed.wait_for(lambda: key in self._replies, again if sent else _RETRY)
                 if key in self._replies:
@@ -80,8 +81,15 @@ class Lead:
                         raise ProtocolError("the coordinator's reply does not fit the request")
                     return found
             self._open.discard(key)
+        self._raise_refused()
         where = f"{self.kit.host}:{self.kit.port}"
         raise PartyUnavailable(f"the coordinator at {where} does not answer: is `verticopula serve` running there?")
+
+    def _raise_refused(self) -> None:
+        """PartyUnavailable where there will be no connection before somebody does something."""
+        problem = self._sessions.problem
+        if problem.is_refusal:
+            raise PartyUnavailable(f"no connection to the coordinator: {problem.reason}")
 
     def _on_message(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
         with self._changed:
@@ -99,7 +107,9 @@ def _sanitized(reply: LeadReply) -> LeadReply:
     if isinstance(reply, SubmitReply):
         return replace(reply, study=sanitize(reply.study))
     if isinstance(reply, StatusReply):
-        parties = tuple(replace(party, name=sanitize(party.name)) for party in reply.parties)
+        parties = tuple(
+            replace(party, name=sanitize(party.name), note=sanitize(party.note, 500)) for party in reply.parties
+        )
         studies = tuple(
             replace(
                 entry,

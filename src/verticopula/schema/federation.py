@@ -207,6 +207,7 @@ class Federation(CheckedModel):
     """The whole study's schema. Immutable."""
 
     name: str = "study"
+    version: int = Field(1, ge=1, le=2**31)
     response: ColumnKey
     id: IdRule = IdRule()
     parties: tuple[Party, ...] = Field(alias="party")
@@ -335,7 +336,10 @@ class Federation(CheckedModel):
 
     def to_dict(self) -> dict[str, Any]:
         """The federation as plain values, in the layout of the federation file."""
-        head: dict[str, Any] = {"name": self.name, "response": str(self.response)}
+        head: dict[str, Any] = {"name": self.name}
+        if self.version != 1:
+            head["version"] = self.version
+        head["response"] = str(self.response)
         head["id"] = {"name": self.id.name, "rules": list(self.id.rules)} if self.id.rules else self.id.name
         if self.bounds_source != "public":
             head["bounds_source"] = self.bounds_source
