@@ -25,6 +25,7 @@ from verticopula.cli.network_commands import register as register_network_comman
 from verticopula.cli.report_command import report
 from verticopula.cli.request_commands import register_request_commands
 from verticopula.cli.run_command import run
+from verticopula.cli.write_table_command import write_table
 from verticopula.errors import (
     AlignedWarning,
     NotPrivateWarning,
@@ -44,7 +45,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # its tracebacks show local variables, which may hold data
 )
-for command in (demo, init, check, run, report, glm, forecast, audit):
+for command in (demo, init, check, run, report, write_table, glm, forecast, audit):
     app.command()(command)
 register_certificate_commands(app)
 register_network_commands(app)

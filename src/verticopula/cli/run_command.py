@@ -43,7 +43,14 @@ from verticopula.cli.study_inputs import (
     read_policies,
     say_what_vault_counts,
 )
-from verticopula.errors import SettingsError
+from verticopula.cli.write_table_command import (
+    DEFAULT_PREFIX,
+    Replace,
+    TablePrefix,
+    check_target,
+)
+from verticopula.cli.write_table_command import write_table as write_into_database
+from verticopula.errors import SchemaError, SettingsError
 from verticopula.formatting import count_of
 from verticopula.schema.defaults import DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
 from verticopula.schema.dependence import DEFAULT_DEPENDENCE
@@ -118,6 +125,18 @@ def run(
     query: Queries = None,
     password_file: PasswordFile = None,
     query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+    write_table: Annotated[
+        str | None,
+        typer.Option(
+            "--write-table",
+            help="Also write the synthetic tables into this database, with their marks; `verticopula write-table` does "
+            "it later.",
+            show_default=False,
+            rich_help_panel="Databases",
+        ),
+    ] = None,
+    table_prefix: TablePrefix = DEFAULT_PREFIX,
+    replace: Replace = False,
     seed: Seed = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -139,7 +158,7 @@ def run(
         parse_conditions,
         read_conditions,
     )
-    from verticopula.schema.federation import Federation
+    from verticopula.schema.federation import JOINED, Federation
     from verticopula.storage.charged_ledger import ChargedLedger, open_accounts, remember_policies
     from verticopula.storage.ledger import Ledger
     from verticopula.study.missing_values import check_missing
@@ -193,6 +212,8 @@ def run(
     if kept is not None and kept.resolve() == out.resolve():
         raise SettingsError("--vault and --out need folders of their own")
     check_folder(out, overwrite=overwrite)
+    names = [*(party.name for party in study.parties), JOINED]
+    check_target(write_table, names, table_prefix, password_file, replace=replace)
     if out.is_dir() and any(file.name != LEDGER_FILE for file in out.iterdir()) and not overwrite:
         console.print(Text(f"{out} holds other files, which stay as they are."), soft_wrap=True)
     if kept is not None:
@@ -233,6 +254,12 @@ def run(
             print(f"  {path}")
         if kept is not None:
             print(f"Charged, for all runs about these people, in {kept}")
+    if write_table is not None:
+        try:
+            write_into_database(out, write_table, table_prefix, replace, password_file, query_timeout, quiet)
+        except SchemaError as error:  # the study was paid for, and its files are there
+            said = f"the study is in {out}, but not in the database. {error}\nTo try again: verticopula write-table"
+            raise SettingsError(said) from None
 
 
 def _method_for(study: Federation, raw: dict[str, pl.DataFrame], console: Console, *, as_printed: bool) -> str:
