@@ -25,7 +25,7 @@ from verticopula.stats.tilting.cell_features import features_mean
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate
 from verticopula.stats.tilting.factor_structure import posterior_variance
 from verticopula.stats.tilting.opening_plan import OpeningPlan
-from verticopula.stats.tilting.openings import OpenedTable
+from verticopula.stats.tilting.openings import OpenedGram, OpenedTable
 from verticopula.stats.tilting.pair_choice import expected_table
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.study_fit import ChosenTables, prepare_fit_inputs
@@ -86,12 +86,12 @@ def fit_strict(
     found = {
         key: population_margin(column, margins[key]) for key, column in zip(layout.keys, fit.model.columns, strict=True)
     }
-    repaired = imply_correlations(fit, chosen, layout, found)
+    repaired = imply_correlations(fit, opened.copula, layout, found)
     copula = TiltedStudyCopula(layout, found, repaired.correlation, fit.model, fit.targets)
     return StrictFit(
         copula,
-        _report(plan, chosen, layout, margins, repaired),
-        summarise(plan, chosen, fit, layout, parties, repaired.correlation),
+        _report(plan, opened.copula, chosen.population.gram, layout, margins, repaired),
+        summarise(plan, chosen, opened.copula, fit, layout, parties, repaired.correlation),
     )
 
 
@@ -106,25 +106,32 @@ def population_margin(column: PooledColumn, observed: Marginal) -> Marginal:
 
 
 def imply_correlations(
-    fit: TiltedFit, chosen: ChosenTables, layout: Layout, margins: Mapping[ColumnKey, Marginal]
+    fit: TiltedFit, copula: CopulaEstimate, layout: Layout, margins: Mapping[ColumnKey, Marginal]
 ) -> Repair:
     """Latent correlations of the layout's latents that go with the model.
 
     Pairs with an ordered column have the copula's; where a table tilts the pair, or both are nominal, that of the rows.
-    Categories have what their indicators say, to first order.
+    Categories have what their indicators say, to first order. A response with classes has no latent in the rows, so it
+    has the copula's.
+
+    Parameters
+    ----------
+    copula : of both openings
     """
-    rows, columns, latent_of = fit.rows, fit.model.columns, fit.model.latent_of
+    rows, columns, latent_of = fit.rows, fit.model.columns, copula.latent_of
+    tilted = {
+        (a, b) for a, b in fit.model.tables if np.array_equal(latent_of[[a, b]] < 0, fit.model.latent_of[[a, b]] < 0)
+    }
     q = len(layout.labels)
     correlation = np.eye(q)
-    copula = chosen.population.copula
     unknown = np.zeros(q, dtype=np.bool_)
     for j, part in enumerate(layout.slices):
         if part.stop - part.start > 1:
             unknown[part] = _unlearnt(columns[j], part.stop - part.start)
         for k, other in enumerate(layout.slices[:j]):
             sizes = part.stop - part.start, other.stop - other.start
-            if (k, j) in fit.model.tables or min(sizes) > 1:
-                block = _rows_correlation(rows.y, rows.z, columns, latent_of, (j, k), (part, other))
+            if (k, j) in tilted or min(sizes) > 1:
+                block = _rows_correlation(rows.y, rows.z, columns, fit.model.latent_of, (j, k), (part, other))
             elif sizes[1] == 1 and latent_of[k] >= 0:
                 block = _copula_correlation(copula, columns[j], j, sizes[0])[:, latent_of[k], None]
             elif sizes[0] == 1 and latent_of[j] >= 0:
@@ -195,13 +202,13 @@ def _unit_indicators(y: NDArray[np.uint8], column: PooledColumn, size: int) -> F
 
 def _report(
     plan: OpeningPlan,
-    chosen: ChosenTables,
+    copula: CopulaEstimate,
+    gram: OpenedGram,
     layout: Layout,
     margins: Mapping[ColumnKey, Marginal],
     repaired: Repair,
 ) -> FitReport:
     """Repairs, and the error of every latent correlation before anything is shrunk."""
-    copula, gram = chosen.population.copula, chosen.population.gram
     widths = [part.stop - part.start for part in layout.slices]
     column_of = np.repeat(np.arange(len(layout.keys)), widths)
     owners = plan.owners[column_of]
@@ -241,13 +248,14 @@ def _feature_spreads(plan: OpeningPlan, j: int, width: int) -> Floats:
 def summarise(
     plan: OpeningPlan,
     chosen: ChosenTables,
+    copula: CopulaEstimate,
     fit: TiltedFit,
     layout: Layout,
     parties: Sequence[str],
     correlation: Floats,
 ) -> StrictReport:
     """Which pairs were tilted, and what can be relied on, party by party."""
-    copula, k = chosen.population.copula, len(parties)
+    k = len(parties)
     structure, variance = copula.structure, copula.variance
     held = np.flatnonzero(copula.latent_of >= 0)
     owners = plan.owners[held]
@@ -275,9 +283,15 @@ def summarise(
         supported=np.where(ordered, met & (expected <= TUNING.largest_error), tied | alone),
         flat=tuple(str(layout.keys[j]) for j in range(len(layout.keys)) if _is_flat(plan, j)),
         pairs=pairs,
-        learnt=bool(pairs) or largest > TUNING.largest_error,
+        learnt=_adds_something(pairs, chosen, layout) or largest > TUNING.largest_error,
         misfit=fit.misfit[-1] if fit.misfit else 0.0,
     )
+
+
+def _adds_something(pairs: Sequence[TiltedPair], chosen: ChosenTables, layout: Layout) -> bool:
+    """Whether tables say anything: one that was opened without evidence, for the response's sake, need not."""
+    response = None if chosen.classes is None else str(layout.keys[chosen.classes])
+    return any(response not in (pair.first, pair.second) or pair.added > TUNING.largest_error for pair in pairs)
 
 
 def _is_flat(plan: OpeningPlan, j: int) -> bool:

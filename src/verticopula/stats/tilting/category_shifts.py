@@ -101,7 +101,8 @@ def estimate_shifts(
         density = threshold_density(shares)
         noisy = (products - np.outer(shares, latents.means)) / (latents.shared_slopes * density[:, None])
         people = np.maximum(gram.people[owners[j], owners[latents.columns]], 1.0)
-        noise = (gram.deviation / (safe * length * latents.shared_slopes)) ** 2
+        own_places = np.arange(places[j].start, places[j].stop)
+        noise = (gram.noise_at(own_places, latents.places) / (safe * length * latents.shared_slopes)) ** 2
         sampling = np.outer(shares * (1.0 - shares), latents.variances / people)
         variance = np.where(met, (noise + sampling) / density[:, None] ** 2, 1e6)
         shifts = shrink_together(np.where(met, noisy, 0.0), variance, along, correlation)

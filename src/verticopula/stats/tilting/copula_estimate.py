@@ -8,7 +8,7 @@ towards nothing (`factor_structure`). Where nothing stands out of the noise the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,21 @@ class CopulaEstimate:
     variance: Floats
     structure: FactorStructure
     shifts: Mapping[int, Floats] = field(default_factory=dict)
+
+    def without(self, column: int) -> CopulaEstimate:
+        """The same of all other columns: this one has no latent."""
+        k = int(self.latent_of[column])
+        if k < 0:
+            return self
+        latent_of = np.where(self.latent_of > k, self.latent_of - 1, self.latent_of)
+        latent_of[column] = -1
+        kept = np.flatnonzero(np.arange(len(self.correlation)) != k)
+        inner = np.ix_(kept, kept)
+        structure = replace(self.structure, loadings=self.structure.loadings[kept], groups=self.structure.groups[inner])
+        shifts = {j: own[:, kept] for j, own in self.shifts.items()}
+        return CopulaEstimate(
+            latent_of, self.correlation[inner], self.noisy[inner], self.variance[inner], structure, shifts
+        )
 
 
 def plain_copula(ordered: NDArray[np.bool_], correlation: Floats, shifts: Mapping[int, Floats]) -> CopulaEstimate:
@@ -126,7 +141,7 @@ def _noisy_correlations(
     covariance = np.where(met, (products - np.outer(means, means)) / np.where(met, units, 1.0), 0.0)
     latent, slope = invert_series(coefficients, covariance) if held.size else (covariance, covariance)
     np.fill_diagonal(latent, 1.0)
-    noise = (slope * gram.deviation / (safe * units)) ** 2
+    noise = (slope * gram.noise_at(first, first) / (safe * units)) ** 2
     sampling = (1.0 - latent**2) ** 2 / np.maximum(people, 1.0) * 1.5
     variance = np.where(met, noise + sampling, np.inf)
     return latent, variance

@@ -30,12 +30,20 @@ class OpenedGram:
     deviation : standard deviation of the noise on one of them, off the diagonal
     totals : (K, K) for two parties, the sum of u_a u_b over those who have both: public
     people : (K, K) how many people of weight 1 these are worth
+    deviations : (f, f) of every one of them, where opened tables have contributed; None where all have `deviation`
     """
 
     matrix: Floats
     deviation: float
     totals: Floats
     people: Floats
+    deviations: Floats | None = None
+
+    def noise_at(self, rows: Ints, columns: Ints) -> Floats:
+        """Standard deviations of the noise on the products of some features with others."""
+        if self.deviations is None:
+            return np.full((rows.size, columns.size), self.deviation)
+        return np.asarray(self.deviations[np.ix_(rows, columns)])
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,9 @@ likelihood of that gives tau^2, how much the pair's table deviates. What a table
 away: deviations are expected to be S_ij tau before, and the posterior's after it was opened with the noise of all m
 tables. m is the least number for which all chosen ones together take away nearly the most that any number does: what
 tables take away overlaps. A pair without evidence is never chosen.
+
+Where models will be made for a response of a few classes, its tables with all other columns are opened in any case:
+they are small, and the first opening has too much noise to say which of them matter.
 """
 
 from __future__ import annotations
@@ -102,7 +105,7 @@ def select_pairs(
     most: int,
     response: int | None = None,
 ) -> list[tuple[int, int]]:
-    """The pairs whose tables are opened, the most valuable first.
+    """The pairs whose tables are opened: a response's, if it has classes, then the most valuable first.
 
     Parameters
     ----------
@@ -111,18 +114,46 @@ def select_pairs(
     most : tables, at most
     response : the column that models will be made for, if there is one: its pairs count more
     """
-    worth = [e for e in evidence if e.spread.evidence >= TUNING.least_evidence and people[e.pair] > 0.0]
-    found: list[tuple[float, list[int]]] = [(0.0, [])]
-    for m in range(1, min(len(worth), most) + 1):
-        gains = np.array([_gain(e, columns, people[e.pair], count_noise(m, mu)) for e in worth])
+    opened = _response_pairs(evidence, columns, people, response)[:most]
+    taken = {e.pair for e in opened}
+    worth = [
+        e
+        for e in evidence
+        if e.pair not in taken and e.spread.evidence >= TUNING.least_evidence and people[e.pair] > 0.0
+    ]
+    found: list[tuple[float, list[int]]] = []
+    for m in range(min(len(worth), most - len(opened)) + 1):
+        noise = count_noise(max(m + len(opened), 1), mu)
+        gains = np.array([_gain(e, columns, people[e.pair], noise) for e in worth])
         gains *= [TUNING.response_weight if response in e.pair else 1.0 for e in worth]
         order = np.argsort(-gains, kind="stable")[:m]
-        found.append((float(gains[order].sum()), order.tolist()))
+        own = TUNING.response_weight * sum(_gain(e, columns, people[e.pair], noise) for e in opened)
+        found.append((own + float(gains[order].sum()), order.tolist()))
         if found[-1][0] < TUNING.enough_gain * max(found)[0]:
             break
     most_gain = max(found)[0]
     chosen = next(order for total, order in found if total >= TUNING.enough_gain * most_gain)
-    return [worth[k].pair for k in chosen]
+    return [e.pair for e in opened] + [worth[k].pair for k in chosen]
+
+
+def has_classes(column: PooledColumn) -> bool:
+    """Whether a response has so few cells that they count as classes."""
+    return 2 <= column.n_filled <= TUNING.most_classes
+
+
+def _response_pairs(
+    evidence: Sequence[PairEvidence],
+    columns: Sequence[PooledColumn],
+    people: NDArray[np.float64],
+    response: int | None,
+) -> list[PairEvidence]:
+    """All pairs of a response with classes that somebody has both columns of, the clearest first."""
+    if response is None or not has_classes(columns[response]):
+        return []
+    known = {e.pair: e for e in evidence}
+    pairs = [(min(j, response), max(j, response)) for j in range(len(columns)) if j != response]
+    own = [known.get(p, PairEvidence(p, DeviationVariance(0.0, 0.0))) for p in pairs if people[p] > 0.0]
+    return sorted(own, key=lambda e: -e.spread.squared)
 
 
 def _gain(evidence: PairEvidence, columns: Sequence[PooledColumn], people: float, deviation: float) -> float:

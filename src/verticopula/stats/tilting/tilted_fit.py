@@ -23,6 +23,7 @@ from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import (
     SideCache,
     TableReading,
+    copula_table,
     fit_margins,
     posterior_table,
     read_deviation_variance,
@@ -61,15 +62,17 @@ class FitInputs:
     Attributes
     ----------
     columns : pooled cells with margins that the tables have contributed to
-    copula : of the first opening
+    copula : of both openings
     tables : everybody's, of the second opening
     readings : of the first; where the model comes to contradict them without a table, they tilt it, too
+    classes : a response with a few classes, all of whose tables were opened: it has no latent in the model
     """
 
     columns: tuple[PooledColumn, ...]
     copula: CopulaEstimate
     tables: tuple[OpenedTable, ...]
     readings: tuple[TableReading, ...]
+    classes: int | None = None
 
 
 def count_fitted_rows(n_subjects: int, n_columns: int) -> int:
@@ -148,7 +151,7 @@ def fit_tilted(
     n_rows : that the fit works with
     progress : called with how many sweeps are done, and how many there are
     """
-    columns, copula = opened.columns, opened.copula
+    columns, (copula, fixed) = opened.columns, split_classes(opened)
     known = gather_readings(opened.tables, opened.readings)
     sides = SideCache(columns)
     thetas: dict[Pair, Floats] = {table.pair: np.zeros(table.shares.shape) for table in opened.tables}
@@ -160,7 +163,7 @@ def fit_tilted(
     recent: list[TiltedCopula] = []
     step, done, total = TUNING.first_step, 0, sum(TUNING.sweeps)
     for sweeps in TUNING.sweeps:
-        expected = _expect_rest(rows, columns, list(known), thetas)
+        expected = {**_expect_rest(rows, columns, list(known), thetas), **fixed}
         thetas = thetas | _add_contradicted_pairs(known, expected, columns, sides, thetas, n_rows)
         if not thetas:  # the copula says all
             break
@@ -204,6 +207,27 @@ def fit_tilted(
     model = _average(recent) if recent else model
     _calibrate(model, rows, targets | _own_tables(model, rows, thetas))
     return TiltedFit(model, rows, targets, tuple(misfit))
+
+
+def split_classes(opened: FitInputs) -> tuple[CopulaEstimate, dict[Pair, Floats]]:
+    """The copula without the latent of a response with classes, and the tables that this latent expects.
+
+    Latents go on inside of a cell: where most people share one value of a column, the latents of other columns would
+    tell a response's latent which of them is near the next value, and no table says so. Classes depend on the cells
+    of other columns alone, by their tables. What is known of each pair's correlation says what its table is expected
+    to be.
+    """
+    copula, response = opened.copula, opened.classes
+    if response is None or copula.latent_of[response] < 0:
+        return copula, {}
+    tables = [table.pair for table in opened.tables if response in table.pair]
+    latents = {pair: copula.latent_of[list(pair)] for pair in tables}
+    fixed = {
+        (a, b): copula_table(opened.columns[a], opened.columns[b], float(copula.correlation[tuple(own)]))
+        for (a, b), own in latents.items()
+        if own.min() >= 0
+    }
+    return copula.without(response), fixed
 
 
 def _average(models: Sequence[TiltedCopula]) -> TiltedCopula:
