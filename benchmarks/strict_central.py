@@ -25,7 +25,7 @@ from verticopula.stats.strict.gaussian_margins import (
 )
 from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict_budget
 from verticopula.stats.strict.strict_fit import StrictFit, fit_strict
-from verticopula.stats.strict.strict_plan import StrictPlan, plan_strict_sums
+from verticopula.stats.strict.strict_plan import StrictPlan, place_of_response, plan_strict_sums
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -127,7 +127,8 @@ def open_all(made: Made, epsilon: float, *, unit: str = "person", seed: int = 0)
     plan = plan_strict_sums(made.federation, known, margins, budget)
     sums = plan.sums
     split = replace(plan.openings.split, gram=sums.mu, tables=sums.mu_tables, selection=sums.mu_selection)
-    openings = simulate_openings(replace(plan.openings, split=split), codes, np.random.default_rng([seed, 1]))
+    rng, response = np.random.default_rng([seed, 1]), place_of_response(made.federation)
+    openings = simulate_openings(replace(plan.openings, split=split), codes, rng, response)
     return OpenedStudy(budget, margins, plan, openings)
 
 

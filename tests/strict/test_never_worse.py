@@ -51,12 +51,21 @@ def class_study(seed: int, n: int = 3_000) -> Study:
     return codes, [CodedColumn(size, False, j % 2) for j, size in enumerate(sizes)]
 
 
-def differences(studies: list[Study], epsilon: float) -> np.ndarray:
+def split_study(seed: int, n: int = 2_000) -> Study:
+    """Four ordered columns in common factors, and a rare response that one of them decides on."""
+    rng = np.random.default_rng([seed, 3])
+    latent = rng.standard_normal((n, 1)) + rng.standard_normal((n, 4))
+    response = (latent[:, 0] + 0.5 * rng.standard_normal(n) > 2.0).astype(np.int64)
+    codes = np.column_stack([code_numbers(latent), response])
+    return codes, [*(CodedColumn(8, True, j % 2) for j in range(4)), CodedColumn(2, True, 1)]
+
+
+def differences(studies: list[Study], epsilon: float, response: int | None = None) -> np.ndarray:
     """Distance of synthetic rows to the real ones, less that of independent columns with the same margins."""
     found = []
     for seed, (codes, coded) in enumerate(studies):
         rng = np.random.default_rng([seed, 2])
-        opened: CodedStudy = simulate_opening(codes, coded, mu_of(epsilon, 1e-5), rng=rng)
+        opened: CodedStudy = simulate_opening(codes, coded, mu_of(epsilon, 1e-5), rng=rng, response=response)
         fit = opened.fit(max(len(codes), 2_000), rng=rng)
         rows = decode_rows(fit.model, draw_rows(fit.model, fit.targets, len(codes), rng=rng), rng)[0]
         rival = independent(opened, len(codes), np.random.default_rng(seed))
@@ -81,6 +90,14 @@ def test_on_latent_classes(epsilon: float) -> None:
     check(found)
     if epsilon >= 10.0:  # and it has learnt something
         assert found.mean() < -0.01
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_where_all_tables_of_a_response_are_opened(epsilon: float) -> None:
+    """Of two classes, whose latent the model goes without, and of three."""
+    check(differences([class_study(seed) for seed in range(4)], epsilon, response=0))
+    check(differences([sklearn_study("wine", 7)] * 4, epsilon, response=7))
+    check(differences([split_study(seed) for seed in range(4)], epsilon, response=4))
 
 
 @pytest.mark.slow

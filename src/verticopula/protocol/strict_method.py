@@ -48,6 +48,7 @@ from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict_budg
 from verticopula.stats.strict.strict_fit import fit_strict
 from verticopula.stats.strict.strict_plan import (
     StrictPlan,
+    place_of_response,
     plan_strict_sums,
     read_counts,
     read_gram,
@@ -181,11 +182,9 @@ def choose_pairs(
     federation: Federation, plan: StrictPlan, opened: NoisyGram, selection: Mapping[str, Ints]
 ) -> ChosenTables:
     """What the first opening says, and the pairs of the second. Draws are from a generator that everybody knows."""
-    keys = list(federation.keys)
-    response = keys.index(federation.response) if federation.response in keys else None
     rng = np.random.default_rng(int(fingerprint(plan.sums), 16))
     gram, reading = read_gram(plan, opened), read_selection(plan, selection)
-    return choose_tables(plan.openings, gram, reading, rng, response)
+    return choose_tables(plan.openings, gram, reading, rng, place_of_response(federation))
 
 
 def check_shared_size(federation: Federation, observed: Masks, budget: StrictBudget) -> None:

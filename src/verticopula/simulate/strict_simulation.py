@@ -23,7 +23,7 @@ from verticopula.stats.marginals import Marginal
 from verticopula.stats.strict.gaussian_margins import count_deviation, estimate_margin, gaussian_cell_count
 from verticopula.stats.strict.noise_budget import StrictBudget, plan_strict_budget
 from verticopula.stats.strict.strict_fit import fit_strict
-from verticopula.stats.strict.strict_plan import plan_strict_sums
+from verticopula.stats.strict.strict_plan import place_of_response, plan_strict_sums
 from verticopula.stats.tilting.opening_plan import OpeningPlan
 
 Floats = NDArray[np.float64]
@@ -77,7 +77,7 @@ def simulate_strict(
         cohort,
         budget,
     )
-    opened = simulate_openings(plan, _code(cohort, margins, known), rng)
+    opened = simulate_openings(plan, _code(cohort, margins, known), rng, place_of_response(federation))
     fit = fit_strict(plan, opened.chosen, opened.tables, layout, margins, planned.sums.parties, rng, n_rows=FITTED_ROWS)
     upper = np.triu(~layout.nominal_blocks(), 1)
     corrected = {key: scale_margin(cohort, margins[key], found, key) for key, found in fit.copula.margins.items()}

@@ -77,6 +77,12 @@ def sums_roles(federation: Federation) -> tuple[tuple[str, ...], tuple[int, ...]
     return parties, widths, choose_compute(parties, federation.network.compute or COORDINATOR)
 
 
+def place_of_response(federation: Federation) -> int | None:
+    """The number of the response among all columns; None where the study has none."""
+    keys = list(federation.keys)
+    return keys.index(federation.response) if federation.response in keys else None
+
+
 def plan_strict_sums(
     federation: Federation,
     known: Mapping[str, Bools],
