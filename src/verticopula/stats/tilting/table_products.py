@@ -50,7 +50,7 @@ def add_tables(
         products = left.T @ (free + remove_margins(table.shares - free)) @ right
         own = (gram.deviation / total) ** 2
         theirs = table.deviation**2 * np.outer(_squares(left), _squares(right))
-        part = own / (own + theirs)
+        part = np.divide(own, own + theirs, out=np.zeros_like(theirs), where=(theirs > 0.0) & np.isfinite(own + theirs))
         here, there = (places[a], places[b]), (places[b], places[a])
         matrix[here] += part * (total * products - matrix[here])
         deviations[here] = total * np.sqrt(part * theirs)
