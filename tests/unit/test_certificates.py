@@ -205,6 +205,22 @@ def test_a_notice_that_skips_the_rotation_is_taken_by_a_kit_that_knows_the_old_r
     assert len(read_certificates(elsewhere / "authority.pem")) == 1
 
 
+def test_a_process_that_is_given_notices_alone_follows_the_roots(out: Path, federation: Federation) -> None:
+    home = out.parent / "home"
+    shutil.copytree(out / "server", home)
+    files = KitFiles(Kit.read(home))
+    for order in (ProvisionOrder(rotate_root=True), ProvisionOrder(retire_root=True), ProvisionOrder(rotate_root=True)):
+        carry_out(federation, out, order, NOW)
+        shutil.copy(out / "server" / "notice.json", home)
+        assert files.trust() == read_trust(Kit.read(out / "server"))
+    revoke_certificates(out, "left")
+    shutil.copy(out / "server" / "notice.json", home)
+    assert [one.name for one in files.trust().revocations] == ["left"]
+    assert KitFiles(Kit.read(home)).trust() == files.trust(), "also after a restart"
+    (home / "notice.json").write_text("{}")
+    assert [one.name for one in files.trust().revocations] == ["left"], "what cannot be read changes nothing"
+
+
 def test_notices_that_are_not_taken(out: Path) -> None:
     kit, stranger = Kit.read(out / "left"), new_root(NOW)
     known = read_trust(kit)

@@ -7,6 +7,7 @@ name that the key claims to belong to. Signing is deterministic: a party that wa
 from __future__ import annotations
 
 import contextlib
+import logging
 import struct
 import threading
 from collections.abc import Callable
@@ -23,7 +24,9 @@ from verticopula.errors import SettingsError
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.network.certificate_issuing import certificates_pem, read_certificates, read_private_key
 from verticopula.network.startup_kit import Kit, file_stamp
-from verticopula.network.trust_notice import TrustedRoot, TrustStore, read_trust
+from verticopula.network.trust_notice import TrustedRoot, TrustStore, read_trust, write_trust
+
+logger = logging.getLogger(__name__)
 
 _LENGTH = struct.Struct("<I")
 _CONTEXT = b"verticopula introduction 1\0"  # separates the domains: the same key is also used for TLS
@@ -101,8 +104,9 @@ class KitFiles:
     def __init__(self, kit: Kit) -> None:
         self._kit, self._lock = kit, threading.Lock()
         self._own, self._others = (kit.certificate, kit.private_key), (kit.authority, kit.notice)
-        self._signed, self._trusted = _stamps(self._own), _stamps(self._others)
         self._signer, self._trust = read_signer(kit), read_trust(kit)
+        self._signed, self._trusted = _stamps(self._own), _stamps(self._others)
+        self._keep_roots()
 
     def signer(self) -> Signer:
         """The certificate, and the key that belongs to it."""
@@ -118,9 +122,20 @@ class KitFiles:
         with self._lock:
             stamps = _stamps(self._others)
             if stamps != self._trusted:
-                with contextlib.suppress(SettingsError):  # being replaced
-                    self._trust, self._trusted = read_trust(self._kit), stamps
+                self._trusted = stamps
+                try:
+                    self._trust = read_trust(self._kit, self._trust)
+                    self._keep_roots()
+                except SettingsError as error:  # half written: the next look finds it whole
+                    logger.warning("the trust of before holds: %s", error)
             return self._trust
+
+    def _keep_roots(self) -> None:
+        """Bring authority.pem up to the notice: the next notice may be signed by a root that only this one names."""
+        if self._trust.text:
+            with contextlib.suppress(OSError):  # a kit that cannot be written: the process itself remembers
+                write_trust(self._kit.folder, self._kit.name, self._trust)
+        self._trusted = _stamps(self._others)
 
 
 def read_signer(kit: Kit) -> Signer:

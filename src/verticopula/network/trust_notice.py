@@ -234,12 +234,17 @@ def _has_signed(root: x509.Certificate, signatures: Mapping[str, str], signed: b
 # ---- a kit's files ------------------------------------------------------------------------------------
 
 
-def read_trust(kit: Kit) -> TrustStore:
-    """Whom a kit trusts: its notice if it has one, and otherwise `authority.pem`."""
-    roots = read_certificates(kit.authority)
+def read_trust(kit: Kit, known: TrustStore | None = None) -> TrustStore:
+    """Whom a kit trusts: its notice if it has one, and otherwise `authority.pem`.
+
+    Parameters
+    ----------
+    known : whom the process trusts already; their roots may have signed the notice, too
+    """
+    roots = read_certificates(kit.authority) + ([] if known is None else known.federation_roots)
     path = kit.notice
     if not path.is_file():
-        return TrustStore(tuple(TrustedRoot(root) for root in roots))
+        return TrustStore(tuple(TrustedRoot(root) for root in read_certificates(kit.authority)))
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -256,9 +261,14 @@ def write_trust(folder: Path, name: str, store: TrustStore) -> None:
     asked = store.roots_for(COORDINATOR) if name != COORDINATOR else [root.certificate for root in store.roots]
     roots = {fingerprint_of(root): root for root in (*asked, *store.federation_roots)}
     # The roots first: killed in between, a kit trusts a root more or less, and its notice is still signed by one.
-    write_private(folder / AUTHORITY_FILE, certificates_pem(roots.values()))
+    _write_changed(folder / AUTHORITY_FILE, certificates_pem(roots.values()))
     if store.text:
-        write_private(folder / AUTHORITY_NOTICE_FILE, store.text)
+        _write_changed(folder / AUTHORITY_NOTICE_FILE, store.text)
+
+
+def _write_changed(path: Path, text: str) -> None:
+    if not path.is_file() or path.read_bytes() != text.encode():
+        write_private(path, text)
 
 
 def take_notice(kit: Kit, text: str, known: TrustStore) -> TrustStore | None:
