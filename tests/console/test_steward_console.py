@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from tests.console.filled_kits import (
 from verticopula.console.budget_chart import draw_budget
 from verticopula.console.budget_history import read_budgets
 from verticopula.console.steward_pages import StewardPages
+from verticopula.network.certificate_expiry import days_left
 from verticopula.network.startup_kit import Kit
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.release import spent_on
@@ -317,6 +318,16 @@ def test_many_studies_make_a_picture_of_few_points_that_ends_with_now(bank: Kit)
     assert len(budget.points) <= 41
     assert budget.points[-1].study == "s119"
     assert budget.now[Unit.CLIENT].spent == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(("days", "said"), [(61.0, ""), (29.5, "ends in 29 days"), (-3.5, "ended 4 days ago")])
+def test_a_certificate_that_ends_is_said_on_every_page(
+    inside: OpenConsole, monkeypatch: pytest.MonkeyPatch, filled_bank: Kit, days: float, said: str
+) -> None:
+    now = datetime.now(UTC) + timedelta(days=days_left(filled_bank)["certificate"] - days)
+    monkeypatch.setattr("verticopula.console.console_app.days_left", lambda kit: days_left(kit, now))
+    page = inside.client.get(inside.at("/audit")).text
+    assert (f"certificate {said}" in page) if said else ("Warning: " not in page)
 
 
 def test_requests_come_in_by_themselves(inside: OpenConsole, filled_bank: Kit) -> None:

@@ -36,6 +36,7 @@ from verticopula.console.console_pages import (
 from verticopula.console.login_sessions import LoginSessions, Session, TooManyTries
 from verticopula.console.request_guard import BodyTooLarge, RequestGuard
 from verticopula.errors import SettingsError, VerticopulaError
+from verticopula.network.certificate_expiry import days_left, expiry_warning
 from verticopula.network.sanitizing import frames_of
 from verticopula.report.page_template import read_asset
 
@@ -207,6 +208,7 @@ class ConsoleApp:
             "live": page.live,
             "csrf": session.csrf,
             "notice": session.take_notice(),
+            "alerts": [said for one in days_left(self.pages.kit).items() if (said := expiry_warning(*one))],
         }
         return render_page(page.template, {**page.values, **common})
 

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from verticopula.console.login_sessions import Session
 from verticopula.formatting import count_of, readable
+from verticopula.network.startup_kit import Kit
 
 _MOST_SHOWN = 600  # characters of one piece of text on a page; a name of ten thousand letters is no name
 
@@ -76,6 +77,9 @@ class PageSet(Protocol):
 
     `title` says whose console it is; `menu` has the pages that every page links to, by address.
     """
+
+    @property
+    def kit(self) -> Kit: ...
 
     @property
     def title(self) -> str: ...

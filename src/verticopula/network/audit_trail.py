@@ -278,6 +278,7 @@ def _request_line(request: StewardRequest) -> dict[str, Any]:
         "asked": request.asked,
         "expires": request.expires,
         "state": request.state,
+        "used": request.used,
         "content": request.content.to_json(),  # as text: a digest is of these letters
         "decisions": [asdict(one) for one in request.decisions],
     }
@@ -286,7 +287,7 @@ def _request_line(request: StewardRequest) -> dict[str, Any]:
 def _request_of(raw: Mapping[str, Any]) -> StewardRequest:
     decisions = tuple(Decision(**one) for one in raw["decisions"])
     content = RequestContent.from_json(raw["content"])
-    return StewardRequest(raw["id"], content, raw["asked"], raw["expires"], raw["state"], decisions)
+    return StewardRequest(raw["id"], content, raw["asked"], raw["expires"], raw["state"], decisions, raw["used"])
 
 
 def _copy_ledger(vault: Path) -> bytes:
