@@ -6,6 +6,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 _JOINER = "\u200d"  # holds composed emoji together
@@ -92,6 +93,14 @@ def odds_in_words(epsilon: float) -> str:
     if factor > 1e6:
         return "more than a million times: no bound in practice"
     return f"at most {format_number(math.ceil(factor * 100.0) / 100.0, 4)} times"
+
+
+def format_time(seconds: float) -> str:
+    """A moment for a reader, to the minute."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except (OverflowError, OSError, ValueError):  # a peer may say anything
+        return "an unknown time"
 
 
 def format_small(value: float) -> str:

@@ -321,3 +321,16 @@ def test_epsilon_and_its_parts_do_not_go_together() -> None:
     assert whole_epsilon(None, 0.5, 0.5) is None
     with pytest.raises(SettingsError, match="give either"):
         whole_epsilon(1.0, 0.5, None)
+
+
+def test_status_imports_nothing_heavy() -> None:
+    """It would take three times as long: what is left is FLARE's own import, for the most part."""
+    heavy = ("numba", "scipy", "pandas", "sklearn", "jinja2", "verticopula.protocol.messages")
+    code = (
+        "import sys; import verticopula.cli.app; from verticopula.network.study_lead import Lead;"
+        "from verticopula.network.startup_kit import Kit;"
+        "from verticopula.network.control_messages import StatusRequest;"
+        f"print([m for m in {heavy!r} if m in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "[]"

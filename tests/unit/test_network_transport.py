@@ -14,7 +14,8 @@ from verticopula import errors
 from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, WireError
 from verticopula.network import network_transport as transport_module
 from verticopula.network.control_messages import InProgress, Refusal
-from verticopula.network.network_transport import NetworkTransport, PendingRequests, as_error
+from verticopula.network.network_transport import NetworkTransport, PendingRequests
+from verticopula.network.refusal_errors import as_error
 from verticopula.protocol.messages import CloseReply, CloseRequest, PresenceReply, PresenceRequest, fingerprint
 from verticopula.protocol.wire import encode
 from verticopula.storage.round_journal import Journal

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import logging
 import os
+import shlex
 import sys
 import threading
 import time
@@ -47,6 +48,7 @@ from verticopula.cli.study_inputs import (
     show_marks,
 )
 from verticopula.errors import ProtocolError, SettingsError
+from verticopula.formatting import format_time
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.methods import (
@@ -503,6 +505,8 @@ def demo_network(
     def say(line: str) -> None:
         console.print(Text(line), soft_wrap=True)
 
+    given = {"method": method, "epsilon": epsilon, "delta": delta}
+    asked = " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
     say(f"$ verticopula provision {out}/federation.toml --out {out}/kits")
     for kit in kits:
         if kit.role == "coordinator":
@@ -513,7 +517,6 @@ def demo_network(
     with running(out, kits):
         if not quiet:
             status(out / "kits" / "lead")
-        asked = f"--method {method}" + (f" --delta {delta:g}" if delta is not None else "")
         say(f"$ verticopula submit {out}/federation.toml --kit {out}/kits/lead {asked} --out {out}/study")
         submit(
             out / "federation.toml",
@@ -529,6 +532,7 @@ def demo_network(
     say("All processes are stopped. Each party's own synthetic block is in its kit, below synthetic/.")
     say(f"Try next:  verticopula glm {out}/study")
     say(f"           verticopula ledger verify {kits[-1].folder}/vault")
+    say(f"Again:     verticopula demo-network --out {shlex.quote(str(out))} --subjects {subjects} {asked}")
 
 
 def _wait(lead: Lead, name: str, progress: Progress) -> None:
@@ -552,8 +556,6 @@ def _wait(lead: Lead, name: str, progress: Progress) -> None:
 
 def _waiting_words(entry: StudyState) -> str:
     """For whom a study waits, and since when where that is a person."""
-    from verticopula.storage.request_sentences import format_time
-
     since = {wait.party: format_time(wait.since) for wait in entry.stewards}
     names = [f"the steward of {n} since {since[n]}" if n in since else n for n in entry.waiting_for]
     return f", waiting for {', '.join(names)}" if names else ""

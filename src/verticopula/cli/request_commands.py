@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verticopula.errors import SettingsError
-from verticopula.formatting import readable
+from verticopula.formatting import format_time, readable
 
 if TYPE_CHECKING:
     from verticopula.storage.request_store import RequestStore
@@ -61,7 +61,6 @@ def requests(
     Then [bold]approve[/] it, or [bold]deny[/] it. A running [bold]join[/] sees that within seconds. It need not run
     while you decide, and loses nothing when it is stopped.
     """
-    from verticopula.storage.request_sentences import format_time
     from verticopula.storage.request_store import to_dict
 
     store = _store(kit)
@@ -90,7 +89,7 @@ def requests(
 
 
 def _show(store: RequestStore, request: StewardRequest, as_json: bool = False) -> None:
-    from verticopula.storage.request_sentences import format_time, request_sections
+    from verticopula.storage.request_sentences import request_sections
     from verticopula.storage.request_store import standing_of, to_dict
 
     events = store.events(request.id)

@@ -16,6 +16,7 @@ from verticopula.console.console_pages import Download, Page, PageAnswer, PageRe
 from verticopula.console.lead_link import LeadLink
 from verticopula.console.study_form import FORM_FIELDS, read_study_form
 from verticopula.errors import PartyUnavailable, SchemaError, SettingsError, VerticopulaError
+from verticopula.formatting import format_time
 from verticopula.network.control_messages import (
     CancelRequest,
     ResultRequest,
@@ -27,7 +28,6 @@ from verticopula.network.control_messages import (
 from verticopula.network.result_files import list_result, open_result, write_result
 from verticopula.network.startup_kit import Kit
 from verticopula.network.study_records import OPEN_STATES
-from verticopula.storage.request_sentences import format_time
 from verticopula.study.study_folder import LEDGER_FILE, file_names
 
 _FRESH = 1.0  # seconds for which what the coordinator said is not asked for again

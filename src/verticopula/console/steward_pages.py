@@ -19,7 +19,7 @@ from verticopula.console.budget_chart import describe_budget, draw_budget
 from verticopula.console.budget_history import TableBudget, read_budgets
 from verticopula.console.console_pages import Download, Page, PageAnswer, PageRequest, PageRoute, Redirect
 from verticopula.errors import LedgerError, SettingsError
-from verticopula.formatting import format_small
+from verticopula.formatting import format_small, format_time
 from verticopula.network.audit_trail import TRAIL_FOLDER, export_audit_trail, pack_audit_trail
 from verticopula.network.kit_process import running_pid
 from verticopula.network.startup_kit import Kit
@@ -29,7 +29,6 @@ from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.units import Unit
 from verticopula.storage.request_sentences import (
     about_one_person,
-    format_time,
     standing_sentence,
     to_whom,
     what_leaves,

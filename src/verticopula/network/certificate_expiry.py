@@ -13,7 +13,7 @@ from verticopula.network.certificate_issuing import current_time, read_certifica
 from verticopula.network.peer_admission import read_known_certificates
 from verticopula.network.startup_kit import Kit
 from verticopula.network.trust_notice import read_trust
-from verticopula.schema.study_settings import COORDINATOR
+from verticopula.schema.defaults import COORDINATOR
 
 logger = logging.getLogger(__name__)
 

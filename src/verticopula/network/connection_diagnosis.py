@@ -11,7 +11,7 @@ from pathlib import Path
 from verticopula.network.certificate_issuing import certificates_pem, key_pem
 from verticopula.network.key_signing import KitFiles
 from verticopula.network.startup_kit import Kit, write_private
-from verticopula.schema.study_settings import COORDINATOR
+from verticopula.schema.defaults import COORDINATOR
 
 _PATIENCE_SECONDS = 5.0
 _ASK = "ask who provisions the federation for the present authority.pem and notice.json"

@@ -32,8 +32,8 @@ from verticopula.network.flare_driver import GuardedDriver
 from verticopula.network.key_signing import KitFiles
 from verticopula.network.peer_admission import Introduction, PeerAdmission, read_federation
 from verticopula.network.startup_kit import Kit
+from verticopula.schema.defaults import COORDINATOR
 from verticopula.schema.federation import Federation
-from verticopula.schema.study_settings import COORDINATOR
 
 logger = logging.getLogger(__name__)
 

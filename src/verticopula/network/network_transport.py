@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from verticopula import errors
 from verticopula.errors import PartyUnavailable, ProtocolError, VerticopulaError
 from verticopula.network.control_messages import InProgress, Refusal, Topic
-from verticopula.network.sanitizing import sanitize
+from verticopula.network.refusal_errors import as_error
 from verticopula.network.sessions import Sessions
 from verticopula.protocol.messages import BeginRequest, Reply, Request, SignedAsking, fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
@@ -21,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 _RESEND_AFTER = 20.0  # seconds without a message about the request
 _TICK = 1.0
-_LONGEST_REASON = 500
 
 
 class StewardsAsked(ProtocolError):
@@ -208,14 +206,6 @@ class PendingRequests:
         plural = "parties" if len(names) > 1 else "party"
         kept = "what was released is kept, and the study can be resumed"
         return f"{plural} {who} did not answer within {seconds:g} s; {kept}"
-
-
-def as_error(refusal: Refusal) -> VerticopulaError:
-    """A party's refusal as the exception that it names; its text is a peer's, so it is sanitized."""
-    reason = sanitize(refusal.reason, _LONGEST_REASON - len(" …"))
-    kind = getattr(errors, refusal.kind, None)
-    allowed = (errors.PolicyRefused, errors.BudgetExceeded, errors.LedgerError, errors.VersionMismatch, ProtocolError)
-    return kind(reason) if kind in allowed else ProtocolError(reason)
 
 
 @dataclass

@@ -24,7 +24,7 @@ from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import BeginRequest, ConsentRequest, fingerprint
 from verticopula.protocol.wire import REQUEST_KINDS, decode, encode
-from verticopula.schema.study_settings import COORDINATOR
+from verticopula.schema.defaults import COORDINATOR
 from verticopula.transport.delivery import RequestHandler
 
 logger = logging.getLogger(__name__)

@@ -32,9 +32,9 @@ from verticopula.network.key_signing import KitFiles
 from verticopula.network.startup_kit import Kit, write_private
 from verticopula.network.trust_notice import TrustStore
 from verticopula.protocol.message_version import MESSAGE_VERSION
-from verticopula.protocol.study_proposal import federation_fingerprint
+from verticopula.schema.defaults import COORDINATOR
 from verticopula.schema.federation import Federation
-from verticopula.schema.study_settings import COORDINATOR
+from verticopula.schema.federation_digest import federation_fingerprint
 
 logger = logging.getLogger(__name__)
 

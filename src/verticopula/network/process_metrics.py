@@ -30,7 +30,7 @@ from verticopula.network.study_records import State
 from verticopula.protocol.messages import MESSAGE_VERSION
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.party.refreshed_member import RefreshedMember
-from verticopula.schema.study_settings import COORDINATOR
+from verticopula.schema.defaults import COORDINATOR
 from verticopula.schema.units import Unit
 from verticopula.storage.request_store import RequestStore
 

@@ -28,8 +28,8 @@ from verticopula.network.startup_kit import (
     write_private,
 )
 from verticopula.network.trust_notice import Revocation, TrustStore, write_trust
+from verticopula.schema.defaults import COORDINATOR
 from verticopula.schema.federation import Federation
-from verticopula.schema.study_settings import COORDINATOR
 
 AUTHORITY_FOLDER = "authority"
 SERVER_FOLDER = "server"

@@ -20,8 +20,8 @@ from verticopula.network.peer_admission import PeerAdmission
 from verticopula.network.startup_kit import Kit
 from verticopula.network.traffic import TrafficCounts
 from verticopula.protocol.wire import decode, encode
+from verticopula.schema.defaults import COORDINATOR
 from verticopula.schema.federation import Federation
-from verticopula.schema.study_settings import COORDINATOR
 
 logger = logging.getLogger(__name__)
 

@@ -15,13 +15,15 @@ import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import tomli_w
 
 from verticopula.errors import SettingsError
-from verticopula.schema.federation import Federation
-from verticopula.schema.study_settings import COORDINATOR
+from verticopula.schema.defaults import COORDINATOR
+
+if TYPE_CHECKING:
+    from verticopula.schema.federation import Federation
 
 Role = Literal["coordinator", "party", "lead", "compute"]
 
@@ -98,6 +100,8 @@ class Kit:
 
     @property
     def federation(self) -> Federation:
+        from verticopula.schema.federation import Federation  # a lead's `status` needs none, and it takes a while
+
         return Federation.from_toml(self.folder / FEDERATION_FILE)
 
     def id_key(self) -> bytes | None:

@@ -23,12 +23,12 @@ from verticopula.network.control_messages import (
     SubmitRequest,
     Topic,
 )
-from verticopula.network.network_transport import as_error
+from verticopula.network.refusal_errors import as_error
 from verticopula.network.sanitizing import sanitize
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.wire import decode, encode, kinds_of
-from verticopula.schema.study_settings import COORDINATOR
+from verticopula.schema.defaults import COORDINATOR
 
 _RETRY = 0.1  # seconds, while there is no connection
 _REPLIES: dict[type, type] = {

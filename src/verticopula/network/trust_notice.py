@@ -34,7 +34,7 @@ from verticopula.network.certificate_issuing import (
     read_certificates,
 )
 from verticopula.network.startup_kit import AUTHORITY_FILE, AUTHORITY_NOTICE_FILE, Kit, write_private
-from verticopula.schema.study_settings import COORDINATOR
+from verticopula.schema.defaults import COORDINATOR
 
 _CONTEXT = b"verticopula notice 1\0"
 _LARGEST = 1 << 20

@@ -7,7 +7,7 @@ have files of their own, and are names of this one too.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from verticopula.protocol.consent_messages import (
     SignedPresence,
     StudyProposal,
 )
+from verticopula.protocol.message_fields import kind_name, sent_fields
 from verticopula.protocol.message_version import MESSAGE_VERSION
 from verticopula.protocol.printed_messages import (
     EarlierRound,
@@ -286,17 +287,6 @@ def fingerprint(message: Any) -> str:
     digest = hashlib.sha256()
     _feed(digest, message)
     return digest.hexdigest()
-
-
-def kind_name(kind: Any) -> str:
-    """What a message type is called on the wire and in fingerprints: its own name, or its `WIRE_NAME`."""
-    return str(getattr(kind, "WIRE_NAME", kind.__name__))
-
-
-def sent_fields(message: Any) -> list[str]:
-    """The names of a message's fields, without those that came later (`LATER`) and hold their default."""
-    later = getattr(message, "LATER", ())
-    return [f.name for f in fields(message) if f.name not in later or getattr(message, f.name) != f.default]
 
 
 def _feed(digest: Any, value: Any) -> None:

@@ -10,7 +10,6 @@ roots, which the floating-point standard defines to the last bit.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,6 +31,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
+from verticopula.schema.federation_digest import federation_fingerprint as federation_fingerprint
 from verticopula.schema.methods import (
     METHODS,
     OWN_VARIANT,
@@ -315,15 +315,6 @@ def asking_statement(federation: str, method: str, requester: str, purpose: str,
     """What the study lead signs; `federation` is the file's fingerprint."""
     own = (asking.lead, asking.token, asking.contact, asking.use)
     return fingerprint(("asking", federation, method, requester, purpose, *own)).encode()
-
-
-def federation_fingerprint(federation: Federation) -> str:
-    """Equal for federation files that say the same about parties, columns, response and ids, wherever they meet."""
-    said = {key: value for key, value in federation.to_dict().items() if key != "network"}
-    roles = {"operator": federation.network.operator, "compute": federation.network.compute}
-    said |= {key: value for key, value in roles.items() if value is not None}  # who computes is agreed on, too
-    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def margins_statement(proposal: StudyProposal, reply: GaussianMarginsReply) -> bytes:

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import VersionMismatch, WireError
-from verticopula.protocol import messages
-from verticopula.protocol.messages import MESSAGE_VERSION, kind_name, sent_fields
+from verticopula.protocol.message_fields import kind_name, sent_fields
+from verticopula.protocol.message_version import MESSAGE_VERSION
 
 WIRE_FORMAT = 1
 MAX_HEADER = 4 * 2**20
@@ -50,8 +50,17 @@ def kinds_of(union: Any) -> tuple[type, ...]:
     return tuple(member for part in parts for member in kinds_of(part)) if parts else (union,)
 
 
-REQUEST_KINDS = kinds_of(messages.Request)
-REPLY_KINDS = kinds_of(messages.Reply)
+REQUEST_KINDS: tuple[type, ...]  # what a party is asked, and what it replies
+REPLY_KINDS: tuple[type, ...]
+
+
+def __getattr__(name: str) -> tuple[type, ...]:
+    """The kinds of messages, when somebody asks for them: a study lead never does, and they take a second to import."""
+    if name not in ("REQUEST_KINDS", "REPLY_KINDS"):
+        raise AttributeError(name)
+    from verticopula.protocol import messages
+
+    return kinds_of(messages.Request if name == "REQUEST_KINDS" else messages.Reply)
 
 
 def encode(message: Any) -> bytes:

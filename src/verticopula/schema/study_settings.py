@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from verticopula.errors import SettingsError
+from verticopula.schema.defaults import COORDINATOR as COORDINATOR
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.dependence import DEFAULT_DEPENDENCE, check_dependence
 from verticopula.schema.federation import Federation
@@ -23,8 +24,6 @@ from verticopula.schema.methods import (
 )
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION, PrintedChoices, choose_interpretation
 from verticopula.schema.units import Unit
-
-COORDINATOR = "coordinator"  # the name under which it takes part in secure sums; no party has it
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ requester's own are not in these sentences: they have fields of their own, which
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 
-from verticopula.formatting import count_of, format_small, odds_in_words
+from verticopula.formatting import count_of, format_small, format_time, odds_in_words
 from verticopula.privacy.statement import SEEDED, format_epsilon
 from verticopula.schema.units import Unit
 from verticopula.storage.steward_requests import RequestContent, StewardRequest, UnitPrice
@@ -154,14 +153,6 @@ def asker_lines(content: RequestContent) -> list[str]:
     said = {"says to be": content.requester, "contact": content.contact, "because": content.purpose}
     said["use of the tables"] = content.use
     return [f"asked by: {certified}", *(f"| {name}: {words or 'not said'}" for name, words in said.items())]
-
-
-def format_time(seconds: float) -> str:
-    """A moment for a reader, to the minute."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except (OverflowError, OSError, ValueError):  # a peer may say anything
-        return "an unknown time"
 
 
 def _price_sentence(price: UnitPrice) -> str:

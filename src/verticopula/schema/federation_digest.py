@@ -1,0 +1,17 @@
+"""The fingerprint of a federation file: what every message and signature names it by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from verticopula.schema.federation import Federation
+
+
+def federation_fingerprint(federation: Federation) -> str:
+    """Equal for federation files that say the same about parties, columns, response and ids, wherever they meet."""
+    said = {key: value for key, value in federation.to_dict().items() if key != "network"}
+    roles = {"operator": federation.network.operator, "compute": federation.network.compute}
+    said |= {key: value for key, value in roles.items() if value is not None}  # who computes is agreed on, too
+    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
