@@ -75,8 +75,7 @@ class Vault:
         self.replies = FolderBlobs(folder / REPLIES, sync=True, on_put=self._reply_written)
         self.fits = FolderBlobs(folder / FITS, sync=False)
         self.studies = FolderRecords(folder / STUDIES, folder / RECORDS)
-        if head.guarded and not (folder / RECORDS).exists():
-            raise LedgerError(f"{RECORDS} is missing, so records of studies cannot be checked; {_RESTORE}")
+        _require_records(folder, head)
         for kept in (self.replies, self.fits, self.studies):
             kept.prepare()
         _check_tables(entries, self._tables)
@@ -290,9 +289,14 @@ def inspect_vault(folder: Path) -> tuple[int, int]:
     for key in keys:
         replies.get(key)
     FolderRecords(folder / STUDIES, folder / RECORDS).inspect()
+    _require_records(folder, head)
+    return len(entries), len(keys)
+
+
+def _require_records(folder: Path, head: VaultHead) -> None:
+    """LedgerError where the digest of records is gone that the vault had."""
     if head.guarded and not (folder / RECORDS).exists():
         raise LedgerError(f"{RECORDS} is missing, so records of studies cannot be checked; {_RESTORE}")
-    return len(entries), len(keys)
 
 
 def read_entries(folder: Path) -> list[Release]:

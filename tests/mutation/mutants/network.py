@@ -9,7 +9,7 @@ MUTANTS = (
     Mutant(
         "typed-ahead-is-an-answer",
         "network/consent.py",
-        "                self.drop_typed()\n",
+        "            self.drop_typed()\n",
         "",
         "a line typed before the question would be a yes to it",
         one_of(CONSENT, "what_is_typed_before_a_question_stands_there_answers_nothing"),
@@ -17,8 +17,8 @@ MUTANTS = (
     Mutant(
         "prompt-with-the-study-s-name",
         "network/consent.py",
-        'theirs = (("study", question.study), ("asked by"',
-        'console.print(question.study)\n        theirs = (("asked by"',
+        '_mark_lines(console, f"study: {request.content.study}")',
+        "console.print(request.content.study)",
         "a study's name could draw lines of the prompt",
         one_of(CONSENT, "a_long_name_of_a_study_cannot_look_like_lines_of_the_prompt"),
     ),

@@ -177,8 +177,8 @@ MUTANTS = (
     Mutant(
         "member-steward-stops-everything",
         "protocol/party/member.py",
-        "            self._admission.allow(request)",
-        "            with self._lock:\n                self._admission.allow(request)",
+        "            self._admission.allow(request, table)",
+        "            with self._lock:\n                self._admission.allow(request, table)",
         "no study would go on while a steward thinks about another",
         one_of(CONSENT_ROUNDS, "other_studies_go_on_while_the_steward_thinks"),
     ),

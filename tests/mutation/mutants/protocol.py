@@ -84,7 +84,7 @@ MUTANTS = (
     Mutant(
         "purposes-have-many-lines",
         "protocol/study_proposal.py",
-        "if not all(character.isprintable() or character in _BLANK for character in requester + purpose):",
+        'if not all(character.isprintable() or character in _BLANK for character in "".join(said)):',
         "if not all(character.isprintable() or character in _BLANK for character in requester):",
         "a purpose could draw a prompt of its own",
         one_of(CONSENT, "who_asks_and_why_is_one_line"),
@@ -92,7 +92,7 @@ MUTANTS = (
     Mutant(
         "purpose-in-any-letters",
         "protocol/study_proposal.py",
-        "if has_disallowed_script(requester) or has_disallowed_script(purpose):",
+        "if any(map(has_disallowed_script, said)):",
         "if has_disallowed_script(requester):",
         "a purpose could be repeated in letters that nobody compares",
         one_of(CONSENT_ROUNDS, "a_purpose_in_letters_that_nobody_compares_is_refused"),
