@@ -19,6 +19,7 @@ from benchmarks import ROOT
 from benchmarks.environments import prepare_environment
 from benchmarks.public_cells import COMPLETE_CASES, IMPUTED, PublicCell
 from benchmarks.public_gaps import fill_blocks, keep_complete
+from verticopula.errors import SettingsError
 from verticopula.stats.tilting.opening_plan import CodedColumn
 
 Floats = NDArray[np.float64]
@@ -56,7 +57,9 @@ def curate_rows(
             script = ROOT / "benchmarks" / "curator_baseline.py"
             done = _run([python, script, given, *words, made])
             kept.with_suffix(".json").write_text(done, encoding="utf-8")
-            kept.write_bytes(made.read_bytes())
+            draft = kept.with_suffix(f".{os.getpid()}")  # whole or not there
+            draft.write_bytes(made.read_bytes())
+            draft.replace(kept)
     answer = json.loads(kept.with_suffix(".json").read_text(encoding="utf-8"))
     rows = np.load(kept)["codes"].astype(np.int64)
     versions = ", ".join(f"{package} {number}" for package, number in answer["versions"].items())
@@ -79,5 +82,8 @@ def draw_sdv(numbers: Floats, ordered: Sequence[bool]) -> Floats:
 def _run(command: Sequence[str | Path]) -> str:
     """The last line that a script prints."""
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "JAX_ENABLE_COMPILATION_CACHE": "false"}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        script = next(Path(word).name for word in command[1:] if str(word).endswith(".py"))
+        raise SettingsError(f"{script} ended with status {done.returncode}; what it printed is above")
     return (done.stdout.splitlines() or [""])[-1]

@@ -127,6 +127,19 @@ def test_the_grid_says_what_is_missing(folder: Path, capsys: pytest.CaptureFixtu
         CATALOGUE.main([*words, "--seeds", "0"])
 
 
+def test_a_curator_that_fails_leaves_nothing_behind(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("benchmarks.public_rivals.MBI", folder / "curators")
+    monkeypatch.setattr("benchmarks.public_rivals.prepare_environment", lambda *_: "/bin/false")
+    out = folder / "out"
+    words = ["public", "--quick", "--data", str(folder), "--out", str(out), "--part", "nltcs", "--gaps", "complete"]
+    assert CATALOGUE.main([*words, "--source", "resampled", "--source", "aim-shares", "--epsilon", "0.8"]) == 2
+    assert "curator_baseline.py ended with status 1" in capsys.readouterr().out
+    assert set(read_entries(out, PublicSetting("nltcs", 2, missing=False), 0)) == {"resampled"}
+    assert not list((folder / "curators").rglob("*.npz"))
+
+
 def test_rows_that_a_curator_made_before_are_not_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.public_rivals.MBI", folder / "curators")
     table, out = read_coded(folder, "nltcs"), folder / "out"
