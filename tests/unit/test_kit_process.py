@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -96,3 +97,27 @@ def test_where_an_error_came_from_says_nothing_of_the_data() -> None:
     assert "inner" in said
     assert "4711" not in said
     assert "/" not in said
+
+
+def test_a_signal_to_reload_ends_nothing() -> None:
+    program = """
+import logging, sys, threading
+from verticopula.network.kit_process import run_until_stopped
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+class Service:
+    ended = threading.Event()
+    def run(self): self.ended.wait()
+    def stop(self): self.ended.set()
+run_until_stopped(Service())
+"""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert "started" in process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        assert "asked to reload" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert "stopped" in process.stdout.readline()
+        assert process.wait(60.0) == 0

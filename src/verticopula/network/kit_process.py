@@ -30,6 +30,7 @@ PID_FILE = "process.pid"
 LOG_FILE = "log.txt"
 
 _STOP_PATIENCE = 3.0
+_RELOADED = "asked to reload: certificates are read every second, the policy at every request, data before each study"
 _LOG_BYTES = 32 * 2**20
 _OLD_LOGS = 4
 _HANDSHAKE = re.compile(r"Handshake failed[^:]*:(.*)")
@@ -48,9 +49,11 @@ class Service(Protocol):
 
 
 def run_until_stopped(service: Service) -> None:
-    """Run in this thread until SIGTERM or SIGINT."""
+    """Run in this thread until SIGTERM or SIGINT; SIGHUP, which asks services to reload, ends nothing."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _stop(service))
+    # There is nothing to do for it: files are looked at whenever they count.
+    signal.signal(signal.SIGHUP, lambda *_: logger.info("%s", _RELOADED))
     logger.info("started, release %s", version("verticopula"))
     service.run()
     logger.info("stopped")
