@@ -1,9 +1,9 @@
 """`breaking.py`, in a process whose wall clock a file sets while it runs: `python clocked.py join ...`.
 
 `NAME.clock` below the current folder says how many seconds the clock is ahead. Everything in Python that asks for
-`time.time`, and every `datetime.now` of this package, gets it. Clocks that are never set (`time.monotonic`) and those
-of C libraries stay as they are. libfaketime would set those, too, but Debian's (0.9.10) makes `time.sleep` fail where
-monotonic clocks are left alone.
+`time.time`, and every now of a datetime in this package, gets it. Clocks that are never set (`time.monotonic`), and
+those of C libraries, stay as they are. libfaketime would set those, too, but Debian's (0.9.10) makes `time.sleep` fail
+where monotonic clocks are left alone.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 import pytest
@@ -20,6 +20,7 @@ from tests.network.harness import LONG_DEADLINE, PARTIES, PATIENCE, POLICY, Net,
 from verticopula.network.control_messages import SubmitRequest
 from verticopula.network.network_demo import free_port
 from verticopula.network.study_lead import Lead
+from verticopula.network.study_records import State
 from verticopula.protocol.study_proposal import federation_fingerprint
 
 pytestmark = pytest.mark.processes
@@ -172,7 +173,7 @@ def test_the_coordinators_metrics_say_how_studies_stand(monitored: Monitored, st
 
 def test_metrics_have_no_study_and_few_labels(monitored: Monitored, studies: dict[str, str]) -> None:
     known = {"", *PARTIES, "coordinator", "lead", "variable", "client", "block", "person", "own", "authority"}
-    known |= {"sent", "received", "refused", "queued", "running", "failed", "done"}
+    known |= {"sent", "received", "refused", *get_args(State)}
     for name in ("server", *PARTIES):
         text = monitored.page(name, "/metrics")[1]
         assert not any(study in text for study in studies.values())
