@@ -115,6 +115,7 @@ def fit_and_write(
 
     from verticopula.estimators.regression_files import write_regression
     from verticopula.estimators.vertical_glm import VerticalGLM
+    from verticopula.schema.study_settings import strength_or_rule
 
     model = VerticalGLM(
         family or _family_of(tables.federation, response), penalty, fit_intercept, strength_or_rule(select)
@@ -143,13 +144,6 @@ def _family_of(federation: Federation, response: str) -> str:
     if kind == "nominal":
         raise SettingsError(f"{response} has unordered categories: no family here fits it")
     return family_of_kind(kind)
-
-
-def strength_or_rule(select: str) -> str | float:
-    try:
-        return float(select)
-    except ValueError:
-        return select
 
 
 def _leave_out(tables: SyntheticTables, names: list[str]) -> SyntheticTables:

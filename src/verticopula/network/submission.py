@@ -17,7 +17,7 @@ from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT, RAW_REGRESSION, default_method
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
-from verticopula.schema.study_settings import StudySettings
+from verticopula.schema.study_settings import StudySettings, strength_or_rule
 
 Alignment = Literal["hash", "psi"]
 
@@ -102,7 +102,7 @@ class Submission:
         return "psi" if self.alignment == "psi" else "hash"
 
     def _regression(self) -> Mapping[str, Any]:
-        return {"family": self.family, "penalty": self.penalty, "select": _strength_or_rule(self.select)}
+        return {"family": self.family, "penalty": self.penalty, "select": strength_or_rule(self.select)}
 
     def _synthesis(self, method: str) -> Mapping[str, Any]:
         parts = self.epsilon_ranks, self.epsilon_marginals
@@ -123,10 +123,3 @@ class Submission:
             self.dependence,
         )
         return asked.to_dict()
-
-
-def _strength_or_rule(select: str) -> str | float:
-    try:
-        return float(select)
-    except ValueError:
-        return select

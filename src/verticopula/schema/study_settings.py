@@ -208,3 +208,16 @@ def can_have(federation: Federation, method: Method) -> bool:
     except SettingsError:
         return False
     return True
+
+
+def strength_or_rule(text: str) -> str | float:
+    """How a regression selects columns: a strength where the text is a number, the name of a rule otherwise.
+
+    Parameters
+    ----------
+    text : as it was typed
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return text

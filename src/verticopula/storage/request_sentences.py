@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from verticopula.formatting import count_of, format_small, format_time, odds_in_words
-from verticopula.privacy.statement import SEEDED, format_epsilon
+from verticopula.privacy.statement import SEEDED, format_epsilon, format_remaining
 from verticopula.schema.units import Unit
 from verticopula.storage.steward_requests import RequestContent, StewardRequest, UnitPrice
 
@@ -161,13 +161,5 @@ def _price_sentence(price: UnitPrice) -> str:
     spent = f"Epsilon per {price.unit}{known}: {before} so far, {study} for this study, {after} with it"
     if price.cap is None or price.left_before is None or price.left_after is None:
         return f"{spent}; no cap."
-    left = f"{_left(price.left_before)} left before, {_left(price.left_after)} after"
+    left = f"{format_remaining(price.left_before)} left before, {format_remaining(price.left_after)} after"
     return f"{spent}; cap {price.cap:g}, of which {left}."
-
-
-def _left(epsilon: float) -> str:
-    """Three digits, rounded down: no printed remainder overstates."""
-    if epsilon <= 0.0:
-        return "0"
-    step = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
-    return f"{math.floor(epsilon / step + 1e-9) * step:.3g}"
