@@ -127,7 +127,8 @@ def test_published_pages_are_those_of_the_saved_results(name: str, tmp_path: Pat
     (tmp_path / f"{name}.json").write_bytes((ROOT / "benchmarks" / "results" / f"{name}.json").read_bytes())
     assert CATALOGUE.main([name, "--page", "--out", str(tmp_path)]) == 0
     published = (ROOT / "docs" / "results" / f"{name}.md").read_text(encoding="utf-8")
-    assert (tmp_path / f"{name}.md").read_text(encoding="utf-8") == published
+    here = published.replace("](../images/", "](")  # a page elsewhere has its figures beside it
+    assert (tmp_path / f"{name}.md").read_text(encoding="utf-8") == here
 
 
 def test_benchmarks_and_experiments_do_not_import_tests() -> None:
