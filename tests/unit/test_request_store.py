@@ -317,6 +317,7 @@ def _ask_and_decide(folder: Path, start: int) -> None:
                 assert store.get(asked.id).state == "approved"
 
 
+@pytest.mark.processes
 def test_processes_at_once_lose_nothing_and_decide_once(tmp_path: Path, store: RequestStore) -> None:
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_ask_and_decide, args=(tmp_path, start)) for start in (0, 5, 10)]
@@ -344,6 +345,7 @@ for number in range(100000):
 """
 
 
+@pytest.mark.processes
 def test_a_process_that_is_killed_leaves_whole_requests(tmp_path: Path, store: RequestStore) -> None:
     for _ in range(3):
         process = subprocess.Popen([sys.executable, "-c", _ASKER, str(tmp_path)], stdout=subprocess.PIPE, text=True)

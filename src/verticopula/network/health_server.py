@@ -43,6 +43,7 @@ class HealthServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 4 * _MOST_CLIENTS  # beyond it a client's kernel tries again after seconds
 
     def __init__(self, host: str, port: int, expose: Callable[[], bytes], why_not_ready: Callable[[], str]) -> None:
         self.expose, self.why_not_ready = expose, why_not_ready
