@@ -22,7 +22,7 @@ from verticopula.storage.request_store import RequestStore, standing_of
 from verticopula.storage.steward_keys import Steward
 from verticopula.storage.steward_requests import StewardRequest, Verdict
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.network]
 
 SHORT = 3.0  # seconds that a party has for a round; people take longer
 
