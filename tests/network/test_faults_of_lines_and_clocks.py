@@ -231,8 +231,8 @@ def test_a_coordinator_whose_clock_is_ten_years_ahead_finishes_what_runs(clocks:
 
 
 def test_a_disk_that_is_full_at_every_step_of_a_release_and_of_the_journal(tmp_path: Path) -> None:
-    # In the middle of an entry the ledger itself takes back what it wrote: `tests/privacy/test_ledger_chain.py`.
-    points = ("unrecorded", "recorded uncounted", "drawn", "half stored", "stored uncounted")
+    # `half recorded` is what is left where the ledger could not take back what it wrote.
+    points = ("unrecorded", "half recorded", "recorded uncounted", "drawn", "half stored", "stored uncounted")
     faults = [Fault("left", "full disk", "release", point) for point in points]
     faults += [Fault("right", "full disk", name, "drawn") for name in ("consent", "agreement")]
     faults.append(Fault(SERVER, "full disk", "release", "half kept"))

@@ -104,7 +104,7 @@ def test_party_is_named_while_it_is_stopped_and_the_study_resumed(faulty: Faulty
     assert outcome.injected[0].named_after is not None
 
 
-@pytest.mark.parametrize("point", ["unrecorded", "drawn"])
+@pytest.mark.parametrize("point", ["unrecorded", "half recorded", "drawn"])
 def test_full_disk_of_a_party_is_an_error_that_says_so_and_loses_nothing(faulty: FaultyNetwork, point: str) -> None:
     outcome = faulty.run_with_faults("vcds", [Fault("left", "full disk", "release", point)])
     assert outcome.problems == ()

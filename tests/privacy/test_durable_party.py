@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import resource
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,6 +95,40 @@ def test_two_crashes_cost_the_price_once(tmp_path: Path) -> None:
     with Vault.open(tmp_path / "v") as vault:
         make(vault).handle(REQUEST)
     assert spent(tmp_path / "v") == pytest.approx(PRICE)
+
+
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Writes beyond this size fail, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("whole", range(1, ENTRIES))
+def test_an_append_that_fails_half_way_and_cannot_be_taken_back_is_paid_once(tmp_path: Path, whole: int) -> None:
+    """The kernel refuses both the rest of the lines and to cut them off."""
+    folder = tmp_path / "vault"
+    with Vault.open(tmp_path / "other") as other:
+        make(other).handle(REQUEST)
+    lines = (tmp_path / "other" / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    Vault.open(folder).close()
+    file = os.memfd_create("ledger", os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)  # it can grow, and nobody can cut it
+    (folder / "ledger.jsonl").unlink()
+    (folder / "ledger.jsonl").symlink_to(f"/proc/{os.getpid()}/fd/{file}")
+    with Vault.open(folder) as vault:
+        party = make(vault)
+        with largest_file(sum(map(len, lines[:whole]))), pytest.raises(PermissionError):
+            party.handle(REQUEST)
+        assert len(read_ledger(folder / "ledger.jsonl")) == whole
+        party.handle(REQUEST)
+        assert len(vault.ledger) == ENTRIES
+        assert spent(folder) == pytest.approx(PRICE)
+    os.close(file)
 
 
 # ---- once --------------------------------------------------------------------------------------

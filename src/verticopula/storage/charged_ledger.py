@@ -48,6 +48,11 @@ class ChargedLedger(Ledger):
         self._vault.append(wanted, approve=lambda known: approve([*known, *self._earlier]))
         self._study.append(wanted)
 
+    def catch_up(self) -> None:
+        """As `Ledger.catch_up`, in both."""
+        self._vault.catch_up()
+        self._study.catch_up()
+
     def __iter__(self) -> Iterator[Release]:
         return iter((*self._vault, *self._earlier))
 

@@ -68,11 +68,7 @@ class Ledger:
             # Unbuffered: after a failed write nothing may be left that closing the file would still write.
             with self.path.open("ab", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                before = os.fstat(file.fileno()).st_size
-                if before != self._size:
-                    _mend(self.path, file)
-                    before = os.fstat(file.fileno()).st_size
-                    self._entries, self._size = _parse(self.path, self.path.read_bytes()), before
+                before = self._take_up(self.path, file)
                 approve(list(self._entries))
                 sealed = self._seal(releases)
                 try:
@@ -87,6 +83,26 @@ class Ledger:
             self._entries += sealed
             if self._on_append is not None:
                 self._on_append(len(self._entries), self._entries[-1].hash if self._entries else GENESIS)
+
+    def catch_up(self) -> None:
+        """Take up entries that are on disk and not known here.
+
+        Others may have appended them; or an append has failed half-way, and taking it back has failed as well. Whoever
+        asks what a request has paid for asks after this.
+        """
+        with self._lock:
+            if self.path is None or not self.path.exists() or self.path.stat().st_size == self._size:
+                return
+            with self.path.open("ab", buffering=0) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                self._take_up(self.path, file)
+
+    def _take_up(self, path: Path, file: IO[bytes]) -> int:
+        """The size of the file, which is open and locked, once all its entries are known here."""
+        if os.fstat(file.fileno()).st_size != self._size:
+            _mend(path, file)
+            self._entries, self._size = _parse(path, path.read_bytes()), os.fstat(file.fileno()).st_size
+        return self._size
 
     def _seal(self, releases: Iterable[Release]) -> list[Release]:
         previous = self._entries[-1].hash if self._entries else GENESIS

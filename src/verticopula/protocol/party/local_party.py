@@ -436,6 +436,7 @@ class LocalParty:
 
     def _unpaid(self, entries: list[Release], key: str) -> list[Release]:
         """Those that the ledger does not hold for this request at this price; a crash may have cut off some of them."""
+        self.ledger.catch_up()
         paid = Counter(_price_of(e) for e in self.ledger if e.request == key and e.party == self.name)
         left = []
         for entry in entries:
