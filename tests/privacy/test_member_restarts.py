@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.builders import all_required
 from tests.members import SEEDED, MemoryVault, make_member, make_members, run
 from tests.privacy.member_study import (
     BY_WAY,
@@ -217,6 +218,25 @@ def test_a_block_may_have_empty_values_and_missing_rows(tmp_path: Path) -> None:
         written = pl.read_parquet(tmp_path / "study" / f"{name}.parquet")
         assert written.equals(fit.decode(values)[name])
         assert written[3].null_count().sum_horizontal().item() == written.width
+
+
+@pytest.mark.parametrize("required", ["n", "g"])
+def test_a_block_with_an_empty_value_in_a_required_column_is_not_written(tmp_path: Path, required: str) -> None:
+    """It is empty where the whole row is: there the party does not know the synthetic person."""
+    strict = all_required(federation(), but={"y", "a", "n", "g", "o", "z"} - {required})
+    members = make_members(strict, tables(), out=tmp_path)
+    Synthesizer(strict, epsilon=8.0).fit_transport(InProcessTransport(members), study="study")
+    gap = block()
+    place = gap.columns.index(required)
+    gap.values[place][1] = np.nan
+    with pytest.raises(ProtocolError, match="does not fit"):
+        members["right"].handle(gap)
+    assert list(tmp_path.iterdir()) == []
+    gap.values[1 - place][1] = np.nan
+    reply = members["right"].handle(gap)
+    assert isinstance(reply, BlockReply)
+    assert reply.rows == 3
+    assert pl.read_parquet(tmp_path / "study" / "right.parquet")[1].null_count().sum_horizontal().item() == 2
 
 
 @pytest.mark.parametrize("study", ["../up", "/etc/passwd", "..", ".", "a/../../b", "nul:", "über", "a b"])

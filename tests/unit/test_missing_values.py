@@ -46,6 +46,15 @@ def test_blocks_and_single_values_are_missing_as_often_as_they_are() -> None:
         np.testing.assert_array_equal(found[key][filled], rows[key][filled])
 
 
+def test_required_columns_are_empty_only_where_the_whole_block_is_missing() -> None:
+    missingness, _ = public()
+    rows = {key: np.ones(5_000) for key in KEYS}
+    found = empty_as_observed(rows, missingness, np.random.default_rng(1), required=[KEYS[1]])
+    gone = np.isnan(found[KEYS[0]])  # everybody whom the bank knows has a value of a
+    np.testing.assert_array_equal(np.isnan(found[KEYS[1]]), gone)
+    assert 0 < gone.sum() < 5_000
+
+
 def test_columns_under_conditions_keep_their_values() -> None:
     missingness, masks = public()
     rows = {key: np.ones(5_000) for key in KEYS}

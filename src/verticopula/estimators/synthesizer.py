@@ -483,7 +483,10 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         if draw is None:
             drawn, self.kept_ = keep_constraints(self.federation, draw_rows(int(rows)), draw_rows)
             check_met(asked, drawn)
-            return empty_as_observed(drawn, self.missingness_, rng, asked) if missing == AS_OBSERVED else drawn
+            if missing != AS_OBSERVED:
+                return drawn
+            required = [key for key in self.federation.keys if self.federation.column(key).required]
+            return empty_as_observed(drawn, self.missingness_, rng, asked, required)
         copies = int(rows) // self.n_subjects_
         aligned_rows = add_related(self.federation, copula.decode((draw(rng) for _ in range(copies)), int(rows)))
         found, self.kept_ = keep_constraints(self.federation, aligned_rows, None)

@@ -34,6 +34,7 @@ def empty_as_observed(
     missingness: Missingness,
     rng: np.random.Generator,
     filled: Collection[ColumnKey] = (),
+    required: Collection[ColumnKey] = (),
 ) -> dict[ColumnKey, Floats]:
     """Rows in which blocks are missing by the public patterns, and single values as often as in their columns.
 
@@ -42,6 +43,7 @@ def empty_as_observed(
     Parameters
     ----------
     filled : columns that keep their values in all rows; SettingsError if nobody is known to all of their parties
+    required : columns that are empty only where their whole block is missing, as the federation file says
     """
     n_rows = len(next(iter(values.values())))
     parties = {key.party for key in filled}
@@ -56,6 +58,6 @@ def empty_as_observed(
     for key, own in values.items():
         k = missingness.parties.index(key.party)
         share = missingness.observed[key] / max(int(missingness.overlap[k, k]), 1)
-        here = known[:, k] & (rng.random(n_rows) < share)
+        here = known[:, k] & ((rng.random(n_rows) < share) | (key in required))
         found[key] = own if key in filled else np.where(here, own, np.nan)
     return found

@@ -14,7 +14,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -640,7 +640,7 @@ class Member:
         columns = self._table.party.written_columns
         rows = len(request.values[0]) if request.values else 0
         fits = request.columns == tuple(c.name for c in columns) and len(request.values) == len(columns) and rows > 0
-        if not fits or not all(_fits(v, c, rows) for v, c in zip(request.values, columns, strict=True)):
+        if not fits or not _block_fits(request.values, columns, rows):
             raise ProtocolError(f"party {self.name!r}: the synthetic block does not fit its columns")
         frame = pl.DataFrame([decode_column(v, c) for v, c in zip(request.values, columns, strict=True)])
         folder = self._out / _file_name(request.study)
@@ -676,9 +676,19 @@ def _method_of(request: Request) -> str:
     return str(getattr(asked, "method", RAW_REGRESSION))
 
 
-def _fits(values: NDArray[np.float64], column: Column, rows: int) -> bool:
-    """Whether these can be synthetic values, or category codes, of the column; NaN is an empty one."""
-    return values.dtype == np.float64 and values.shape == (rows,) and can_hold(column, values[~np.isnan(values)])
+def _block_fits(values: Sequence[NDArray[np.float64]], columns: Sequence[Column], rows: int) -> bool:
+    """Whether these can be synthetic values, or category codes, of a party's columns; NaN is an empty one.
+
+    A required column is empty only where the whole row is: there, the party does not know the synthetic person.
+    """
+    if not all(own.dtype == np.float64 and own.shape == (rows,) for own in values):
+        return False
+    empty = np.isnan(np.array(values))
+    known = ~empty.all(axis=0)
+    return all(
+        can_hold(column, own[~gaps]) and not (column.required and gaps[known].any())
+        for own, gaps, column in zip(values, empty, columns, strict=True)
+    )
 
 
 def _file_name(study: str) -> str:
