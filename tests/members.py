@@ -41,6 +41,12 @@ class MemoryVault:
     def overlapping(self, account: TableAccount) -> tuple[str, ...]:
         return ()
 
+    def count_withdrawals(self) -> int:
+        return 0
+
+    def without_withdrawn(self, table: pl.DataFrame, column: str, until: int | None = None) -> tuple[pl.DataFrame, int]:
+        return table, 0
+
     def head(self) -> tuple[int, str]:
         entries = list(self.ledger)
         return len(entries), entries[-1].hash if entries else GENESIS

@@ -24,6 +24,7 @@ from verticopula.network.startup_kit import Kit
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.steward_keys import Steward
 from verticopula.storage.vault import Vault
+from verticopula.storage.withdrawals import Withdrawals
 
 
 @pytest.fixture
@@ -38,6 +39,9 @@ def decided(filled_bank: Kit, tmp_path: Path) -> Kit:
     second = store.ask(content("loans-other"))
     store.decide(second.id, Steward("carl").decide(second, "no", "not our purpose"))
     store.ask(content("loans-waiting"))
+    people = Withdrawals(filled_bank.folder / "vault")
+    people.record("withdrawn", ["person-3", "person-9", "person-12"], "asked by letter", "anna")
+    people.record("restored", ["person-9"], "a mistake", "anna")
     return filled_bank
 
 
@@ -52,6 +56,7 @@ def test_a_trail_says_what_is_in_it(trail: Path, decided: Kit) -> None:
         count, last = vault.head()
     assert (found.party, found.releases, found.last) == ("bank", count, last)
     assert (found.requests, found.decisions, found.signed) == (3, 3, 2)
+    assert found.left_out == 2
     assert found.unasked == 2  # of three studies one has a stored yes
     assert len(found.authority.split(":")) == 32
     assert "verticopula ledger verify" in (trail / "README.txt").read_text()
@@ -63,6 +68,8 @@ def test_it_holds_no_secret(trail: Path, decided: Kit) -> None:
     for path in secrets:
         assert path.read_bytes().strip() not in there
     assert b"PRIVATE KEY" not in there
+    for one in Withdrawals(decided.folder / "vault").people():  # not even as keyed hashes
+        assert one.encode() not in there
 
 
 def test_the_commands_write_and_verify_it(decided: Kit, tmp_path: Path) -> None:
@@ -88,6 +95,17 @@ def test_the_consoles_zip_is_the_same_folder(decided: Kit, inside: OpenConsole, 
         assert all(name.startswith("audit-trail/") and ".." not in name for name in archive.namelist())
         archive.extractall(tmp_path / "unpacked")
     assert verify_audit_trail(tmp_path / "unpacked" / "audit-trail").requests == 3
+
+
+def test_a_trail_of_before_there_were_withdrawals_is_verified(trail: Path, decided: Kit) -> None:
+    (trail / "withdrawals.jsonl").unlink()
+    contents = json.loads((trail / "audit.json").read_text())
+    del contents["files"]["withdrawals.jsonl"]
+    raw = json.dumps(contents).encode()
+    (trail / "audit.json").write_bytes(raw)
+    signature = certificate_authenticity(decided).sign(b"verticopula audit trail 1\0" + raw)
+    (trail / "audit.sig").write_text(signature.hex())
+    assert verify_audit_trail(trail).left_out == 0
 
 
 def test_an_auditor_reads_it_after_the_certificate_has_ended(trail: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +141,9 @@ ATTACKS: dict[str, Callable[[Path], object]] = {
     "a request is gone": lambda trail: drop_line(trail, "requests.jsonl", 1),
     "an event is gone": lambda trail: drop_line(trail, "events.jsonl", -1),
     "an event is another's": lambda trail: change(trail, "events.jsonl", '"actor": "carl"', '"actor": "anna"'),
+    "nobody came back": lambda trail: drop_line(trail, "withdrawals.jsonl", -1),
+    "fewer withdrew": lambda trail: change(trail, "withdrawals.jsonl", '"people": 3', '"people": 1'),
+    "no history of withdrawals": lambda trail: (trail / "withdrawals.jsonl").unlink(),
     "no signature": lambda trail: (trail / "audit.sig").write_text(""),
     "half a signature": lambda trail: (trail / "audit.sig").write_bytes((trail / "audit.sig").read_bytes()[:400]),
     "another date": lambda trail: change(trail, "audit.json", '"made": "20', '"made": "19'),

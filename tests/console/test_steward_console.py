@@ -33,6 +33,7 @@ from verticopula.storage.request_store import RequestStore
 from verticopula.storage.steward_keys import Steward
 from verticopula.storage.steward_requests import StewardRequest
 from verticopula.storage.vault import Vault
+from verticopula.storage.withdrawals import Withdrawals
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -337,3 +338,17 @@ def test_requests_come_in_by_themselves(inside: OpenConsole, filled_bank: Kit) -
     assert "1 request." in page
     assert "data-live" in page
     assert some_studies()[0].study in inside.client.get(inside.at("/history")).text
+
+
+def test_history_says_how_many_withdrew_and_not_who(filled_bank: Kit, inside: OpenConsole) -> None:
+    page = inside.client.get(inside.at("/history")).text
+    assert "leave out 0 people" in page
+    known = Withdrawals(filled_bank.folder / "vault")
+    known.record("withdrawn", ["person-3", "person-4"], "<b>by letter</b>", "anna")
+    page = inside.client.get(inside.at("/history")).text
+    assert "leave out 2 people" in page
+    assert "&lt;b&gt;by letter" in page
+    assert "person-3" not in page
+    assert "1 withdrawal or return, chain intact" in inside.client.get(inside.at("/audit")).text
+    (filled_bank.folder / "vault" / "withdrawals.jsonl").write_text("{}\n")
+    assert "damaged" in inside.client.get(inside.at("/audit")).text

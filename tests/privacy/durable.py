@@ -23,6 +23,7 @@ from verticopula.storage.blobs import FolderBlobs
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.vault import Vault
+from verticopula.storage.withdrawals import Withdrawals
 
 N = 30
 REQUEST = ReleaseRequest("s", "vcds", "exact", tuple(ColumnQuery(name, 0.5, 0.25) for name in "ab"))
@@ -122,3 +123,8 @@ def answer_and_die(folder: Path, point: str) -> None:
 
 def open_and_close(folder: Path) -> None:
     Vault.open(folder).close()
+
+
+def withdraw_people(folder: Path, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        Withdrawals(folder).record("withdrawn", [f"p{number}"], "", "anna")

@@ -22,6 +22,7 @@ from verticopula.cli.glm_commands import glm
 from verticopula.cli.init_command import init
 from verticopula.cli.ledger_commands import ledger_app
 from verticopula.cli.network_commands import register as register_network_commands
+from verticopula.cli.people_commands import people_app
 from verticopula.cli.report_command import report
 from verticopula.cli.request_commands import register_request_commands
 from verticopula.cli.run_command import run
@@ -52,6 +53,7 @@ register_network_commands(app)
 register_request_commands(app)
 app.command(rich_help_panel="Between organisations")(console)
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(people_app, name="people", rich_help_panel="For a party's stewards")
 
 
 _INTERRUPTED = "interrupted; what is in the ledger stays charged, and nothing else was"

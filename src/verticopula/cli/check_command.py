@@ -28,6 +28,7 @@ from verticopula.cli.study_inputs import (
     Queries,
     QueryTimeout,
     find_vault,
+    leave_out_people,
     open_vault,
     read_party_tables,
     read_policies,
@@ -107,7 +108,7 @@ def check(
     aligned: dict[str, AlignedTable] | None = None
     rules: dict[str, Policy] | None = None
     found: list[StudyWarning] = []
-    said = ""
+    said, left_out = "", ""
     if study is not None:
         known = study
         rules = _collect(problems, lambda: read_policies(known, policies))
@@ -116,6 +117,8 @@ def check(
             if data is None
             else _collect(problems, lambda: read_party_tables(known, data, query, password_file, query_timeout))
         )
+        if raw is not None:
+            raw, left_out = leave_out_people(known, raw, find_vault(vault, policies))
         aligned = None if raw is None else _collect(problems, lambda: align_tables(known, raw, need_overlap=False))
         complete = aligned is None or knows_everybody(aligned)
         chosen = method or default_method(complete, as_printed=as_printed).name
@@ -140,6 +143,8 @@ def check(
     if study is not None and not quiet:
         _show_check(study, aligned)
         console = Console()
+        if left_out:
+            console.print(Text(left_out), soft_wrap=True)
         show_warnings(console, found)
         if said:
             console.print(Text(said), soft_wrap=True)

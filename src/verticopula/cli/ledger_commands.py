@@ -105,13 +105,15 @@ def ledger_snapshot(
     """Which studies read exactly these data: a copy that was kept, or the table as it is now.
 
     Every entry of a vault's ledger has a digest of the table that was read, under the vault's own secret. Whoever has
-    the ledger but not the vault can test nothing with it. Ends with 1 where no study read this table.
+    the ledger but not the vault can test nothing with it. Where people of the table have withdrawn, or were taken in
+    again, the table without them is looked for, too. Ends with 1 where no study read this table.
     """
     from verticopula.data.table_source import party_source
     from verticopula.data.tables import OwnTable
     from verticopula.schema.federation import Federation
     from verticopula.storage.ledger import read_ledger
     from verticopula.storage.vault import digest_with_secret, is_vault
+    from verticopula.storage.withdrawals import Withdrawals
 
     if not is_vault(vault):
         raise SettingsError(f"{vault} is no vault: only a vault has the secret that the digests were made with")
@@ -119,12 +121,15 @@ def ledger_snapshot(
     if party not in {known.name for known in study.parties}:
         raise SettingsError(f"no party {party!r} in {federation}")
     table = party_source(party, data, query, password_file, query_timeout).read()
-    digest = digest_with_secret(vault, OwnTable.check(study.party(party), table, study.id))
+    own = study.party(party)
+    versions = Withdrawals(vault).versions(table, study.id.name)
+    digests = [digest_with_secret(vault, OwnTable.check(own, one, study.id)) for one in versions]
     entries = [entry for entry in read_ledger(_ledger_path(vault)) if entry.party == party]
-    found = dict.fromkeys(entry.study for entry in entries if entry.snapshot == digest)
-    print(f"snapshot {digest}")
+    found = dict.fromkeys(entry.study for entry in entries if entry.snapshot in digests)
+    for digest in digests:
+        print(f"snapshot {digest}")
     for name in found:
-        when = next(entry.time for entry in entries if entry.study == name and entry.snapshot == digest)
+        when = next(entry.time for entry in entries if entry.study == name and entry.snapshot in digests)
         print(readable(f"read by study {name}, {when}"))
     if not found:
         print(f"read by none of {len({entry.study for entry in entries})} studies of {party} in this ledger")

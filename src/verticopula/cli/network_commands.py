@@ -225,12 +225,14 @@ def join(
                 logger.warning("%s", note)
         elif member.notes:  # they count single cells, and a log of JSON leaves the machine
             logger.warning("notes about %d columns of the table; `verticopula check` shows them", len(member.notes))
+        if member.left_out and log_format == "text":
+            logger.info("%d rows are left out: these people have withdrawn", member.left_out)
         process = PartyProcess(own, refreshed, consent.decided_studies)
         serve_metrics(own, process, kept.folder, metrics_port, metrics_host)
         if review and sys.stdin.isatty() and not rules.current().stewards:
             threading.Thread(target=prompt.run, args=(stopped,), name="prompt", daemon=True).start()
         if not quiet and log_format == "text":
-            print(f"Party {own.name}: {table.height:,} subjects, for {own.host}:{own.port}", flush=True)
+            print(f"Party {own.name}: {member.subjects:,} subjects, for {own.host}:{own.port}", flush=True)
         run_until_stopped(process)
         stopped.set()
     os._exit(0)

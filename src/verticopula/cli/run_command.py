@@ -38,6 +38,7 @@ from verticopula.cli.study_inputs import (
     Queries,
     QueryTimeout,
     find_vault,
+    leave_out_people,
     open_vault,
     read_party_tables,
     read_policies,
@@ -179,7 +180,11 @@ def run(
         raise SettingsError(
             "--aligned needs a --method: of the method that is taken otherwise rows may belong to nobody"
         )
+    kept = find_vault(vault, policies)
     raw = read_party_tables(study, data, query, password_file, query_timeout)
+    raw, left_out = leave_out_people(study, raw, kept)
+    if left_out:
+        console.print(Text(left_out), soft_wrap=True)
     method = method or _method_for(study, raw, console, as_printed=as_printed)
     synthesizer = Synthesizer(
         study,
@@ -208,7 +213,6 @@ def run(
     aligned = aligned or (synthesizer.check().gives_aligned_rows and not conditions and missing is None)
     if aligned:  # before anything is spent
         synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
-    kept = find_vault(vault, policies)
     if kept is not None and kept.resolve() == out.resolve():
         raise SettingsError("--vault and --out need folders of their own")
     check_folder(out, overwrite=overwrite)

@@ -151,6 +151,20 @@ def say_what_vault_counts(console: Console, folder: Path, policies: Mapping[str,
     console.print(Text(said, style="bold yellow"), soft_wrap=True)
 
 
+def leave_out_people(
+    study: Federation, raw: dict[str, pl.DataFrame], folder: Path | None
+) -> tuple[dict[str, pl.DataFrame], str]:
+    """The tables without those who withdrew, as a vault knows; and how many rows that are, in words."""
+    from verticopula.storage.charged_ledger import leave_out_withdrawn
+
+    if folder is None:
+        return raw, ""
+    left = leave_out_withdrawn(folder, raw, study.id)
+    gone = {name: table.height - left[name].height for name, table in raw.items()}
+    said = ", ".join(f"{count:,} of {name}" for name, count in gone.items() if count)
+    return left, f"Left out, because people have withdrawn: {said}." if said else ""
+
+
 def open_vault(folder: Path) -> Vault:
     from verticopula.storage.vault import Vault
 

@@ -37,6 +37,7 @@ from verticopula.storage.request_store import RequestStore
 from verticopula.storage.steward_keys import Steward
 from verticopula.storage.steward_requests import RequestContent, StewardRequest, UnitPrice, Verdict, check_may_decide
 from verticopula.storage.vault import is_vault, read_entries
+from verticopula.storage.withdrawals import WithdrawalEvent, Withdrawals, count_left_out
 
 _MOST_LISTED = 200  # requests and studies on one page, the newest of them
 _CHUNK = 2**16
@@ -171,16 +172,19 @@ class StewardPages:
         return Page("budget.html.j2", "Budget", values)
 
     def show_history(self, asked: PageRequest) -> PageAnswer:
-        """Every study that something was released in, and every request with what became of it."""
+        """Every study that something was released in, every request with what became of it, and who withdrew."""
         entries = read_entries(self.vault) if is_vault(self.vault) else []
         studies: dict[str, list[Release]] = {}
         for entry in entries:
             studies.setdefault(entry.study, []).append(entry)
         found = list(reversed(self._store.all()))
+        withdrawn = Withdrawals(self.vault).events()
         values = {
             "studies": [_study(name, own) for name, own in reversed(studies.items())][:_MOST_LISTED],
             "requests": [_listed(request) for request in found][:_MOST_LISTED],
-            "more": max(len(studies), len(found)) > _MOST_LISTED,
+            "withdrawals": [_withdrawal(event) for event in reversed(withdrawn)][:_MOST_LISTED],
+            "left_out": count_left_out(withdrawn),
+            "more": max(len(studies), len(found), len(withdrawn)) > _MOST_LISTED,
         }
         return Page("history.html.j2", "History", values)
 
@@ -189,6 +193,9 @@ class StewardPages:
     def show_audit(self, asked: PageRequest) -> PageAnswer:
         """Whether ledger and history are whole, and where to get them."""
         checks = [_checked("Ledger", lambda: _ends(len(read_entries(self.vault)), "release"))]
+        checks.append(
+            _checked("Withdrawals", lambda: _ends(len(Withdrawals(self.vault).events()), "withdrawal or return"))
+        )
         checks.append(_checked("Requests and decisions", lambda: _ends(self._store.verify()[0], "event")))
         return Page("audit.html.j2", "Audit trail", {"checks": checks, "folder": TRAIL_FOLDER, "kit": self.kit.folder})
 
@@ -281,6 +288,17 @@ def _said(steward: str, verdict: str, reason: str, when: float, signature: str) 
 def _event(actor: str, what: str, detail: str, when: float) -> dict[str, str]:
     # What was asked has a digest as its detail, which says nothing to a reader.
     return {"actor": actor, "what": what, "detail": "" if what == "asked" else detail, "when": format_time(when)}
+
+
+def _withdrawal(event: WithdrawalEvent) -> dict[str, Any]:
+    what = {"withdrawn": "withdrew", "restored": "were taken in again"}[event.what]
+    return {
+        "when": format_time(event.time),
+        "what": what,
+        "people": event.people,
+        "reason": event.reason,
+        "by": event.by,
+    }
 
 
 def _study(name: str, entries: list[Release]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.study_settings import StudySettings
 from verticopula.simulate.in_process import run_in_process
 from verticopula.stats.fit_result import AlignedDraw, FitResult
-from verticopula.storage.charged_ledger import ChargedLedger, open_accounts, remember_policies
+from verticopula.storage.charged_ledger import ChargedLedger, leave_out_withdrawn, open_accounts, remember_policies
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import RecordStore
@@ -227,12 +227,15 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         policies : party name -> what that party allows; none means no limits
         ledger : where releases are recorded; a file also counts what earlier studies spent
         vault : a folder where caps are kept over all studies about the same people, whatever their ledgers are; none
-            means that caps count what is in `ledger`. Rules that it remembers must be among `policies`
+            means that caps count what is in `ledger`. Rules that it remembers must be among `policies`. People who
+            withdrew, as it knows, are left out of all tables
         progress : called with (what, done, total); None shows a bar in notebooks, and nothing elsewhere
         """
         needs_overlap = self.needs_overlap
         rule = self.federation.id if id is None else IdRule(name=id, rules=self.federation.id.rules)
         frames = {name: to_polars(table, name) for name, table in tables.items()}
+        if vault is not None:
+            frames = leave_out_withdrawn(vault.folder if isinstance(vault, Vault) else Path(vault), frames, rule)
         aligned = align_tables(self.federation, frames, rule, need_overlap=needs_overlap)
         if not needs_overlap and self._settings_where(complete=knows_everybody(aligned)).record.needs_overlap:
             aligned = align_tables(self.federation, frames, rule, need_overlap=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from verticopula.errors import LedgerError, SettingsError
+from verticopula.formatting import count_of
 from verticopula.network.certificate_issuing import describe_fingerprints
 from verticopula.network.key_signing import certificate_authenticity, was_signed
 from verticopula.network.startup_kit import (
@@ -27,15 +28,18 @@ from verticopula.network.startup_kit import (
     FEDERATION_FILE,
     Kit,
 )
+from verticopula.storage.chained_file import parse_chain, without_held
 from verticopula.storage.ledger import GENESIS, read_ledger
 from verticopula.storage.request_store import RequestEvent, RequestStore
 from verticopula.storage.steward_keys import is_signed
 from verticopula.storage.steward_requests import Decision, RequestContent, StewardRequest
 from verticopula.storage.vault import HEAD, LEDGER, is_vault, read_entries
+from verticopula.storage.withdrawals import WITHDRAWALS_FILE, Withdrawals, count_left_out, event_of
 
 TRAIL_FOLDER = "audit-trail"
 _CONTENTS, _SIGNATURE = "audit.json", "audit.sig"
 _REQUESTS_LIST, _EVENTS_LIST, _READ_ME = "requests.jsonl", "events.jsonl", "README.txt"
+_LATER = {WITHDRAWALS_FILE}  # that trails of before do not have
 _CONTEXT = b"verticopula audit trail 1\0"
 _TRIES = 20
 _WORDS = """The audit trail of party {party}, made {made} by verticopula {version}.
@@ -55,6 +59,7 @@ ledger.jsonl       every release, one a line; each line holds the hash of the li
 head.json          how many releases the party's vault knows of
 requests.jsonl     what stewards were asked, what they answered and why, with their signatures
 events.jsonl       the history of these requests, one event a line, chained like the ledger
+withdrawals.jsonl  when how many people withdrew consent, or were taken in again, chained likewise; not who
 federation.toml    who holds which columns
 certificate.pem, authority.pem     the party's certificate and the authority's: both are public
 
@@ -74,6 +79,7 @@ class AuditedTrail:
     last : hash of the ledger's last entry
     unasked : studies with releases that no stored yes is about
     authority : fingerprint of the certificate that issued the party's
+    left_out : people who have withdrawn, by the history of withdrawals
     """
 
     party: str
@@ -86,6 +92,7 @@ class AuditedTrail:
     last: str
     unasked: int
     authority: str
+    left_out: int = 0
 
     def lines(self) -> list[str]:
         """For a reader."""
@@ -95,6 +102,8 @@ class AuditedTrail:
             f"{self.signed} are signed by a steward's own key",
             f"{self.unasked} studies with releases and without a stored yes: their party asked nobody, or asked "
             "before requests were stored",
+            f"{count_of(self.left_out, 'person has', 'people have')} withdrawn, chain intact: later studies leave them "
+            "out",
             f"signed by party {self.party} on {self.made}; its certificate is of the authority with the fingerprint",
             f"  {self.authority}",
             "Compare fingerprint and hash with what you got from somebody else.",
@@ -121,6 +130,7 @@ def export_audit_trail(kit: Kit, vault: Path, out: Path) -> Path:
         LEDGER: _copy_ledger(vault),
         _REQUESTS_LIST: _lines([_request_line(request) for request in requests]),
         _EVENTS_LIST: _lines([asdict(event) for event in events]),
+        WITHDRAWALS_FILE: _lines(without_held(Withdrawals(vault).file.lines())),
         FEDERATION_FILE: (kit.folder / FEDERATION_FILE).read_bytes(),
         CERTIFICATE_FILE: kit.certificate.read_bytes(),
         AUTHORITY_FILE: kit.authority.read_bytes(),
@@ -206,18 +216,27 @@ def verify_audit_trail(folder: Path) -> AuditedTrail:
         entries[-1].hash if entries else GENESIS,
         len({entry.study for entry in entries} - agreed),
         describe_fingerprints(authority),
+        _count_withdrawn(folder, listed),
     )
+
+
+def _count_withdrawn(folder: Path, listed: Mapping[str, Any]) -> int:
+    """How many people have withdrawn; 0 in a trail of before there was such a history."""
+    if WITHDRAWALS_FILE not in listed:
+        return 0
+    lines = parse_chain(WITHDRAWALS_FILE, _read(folder, WITHDRAWALS_FILE))
+    return count_left_out(event_of(line) for line in lines)
 
 
 def _check_files(folder: Path, listed: Mapping[str, Any]) -> None:
     """LedgerError unless exactly the listed files are there, as they were listed."""
     wanted = {LEDGER, HEAD, _REQUESTS_LIST, _EVENTS_LIST, CERTIFICATE_FILE, AUTHORITY_FILE, FEDERATION_FILE, _READ_ME}
-    if set(listed) != wanted:
+    if set(listed) - _LATER != wanted:
         raise LedgerError(f"{_CONTENTS} does not list the files of an audit trail")
     there = {path.name for path in folder.iterdir()}
-    if more := sorted(there - wanted - {_CONTENTS, _SIGNATURE}):
+    if more := sorted(there - set(listed) - {_CONTENTS, _SIGNATURE}):
         raise LedgerError(f"{len(more)} files in the folder do not belong to the trail; take them away")
-    for name in sorted(wanted):
+    for name in sorted(listed):
         if hashlib.sha256(_read(folder, name)).hexdigest() != listed[name]:
             raise LedgerError(f"{name} is not the file that was signed")
 

@@ -18,6 +18,7 @@ from verticopula.schema.federation import Federation, IdRule
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.vault import Vault
+from verticopula.storage.withdrawals import Withdrawals
 
 
 class ChargedLedger(Ledger):
@@ -58,6 +59,19 @@ class ChargedLedger(Ledger):
 
     def __len__(self) -> int:
         return len(self._vault) + len(self._earlier)
+
+
+def leave_out_withdrawn(folder: Path, tables: Mapping[str, pl.DataFrame], rule: IdRule) -> dict[str, pl.DataFrame]:
+    """Party -> its table without the people who withdrew, as a vault that all parties share knows them.
+
+    Parameters
+    ----------
+    folder : the vault's; one that is not there yet knows nobody
+    tables : party -> its raw table
+    rule : where the tables have their ids
+    """
+    known = Withdrawals(folder)
+    return {name: known.leave_out(table, rule.name) for name, table in tables.items()}
 
 
 def open_accounts(

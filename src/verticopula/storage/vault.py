@@ -7,6 +7,7 @@ replies/       every noisy answer, so that the same request gets the same bytes 
 fits/          where running regressions stopped
 studies/       small records: consents, refusals, the secrets and the noise of secure sums
 records.json   a digest of all of them; one that is lost or put back from an old copy does not fit it
+withdrawals.jsonl  who withdrew consent, as keyed hashes; any process may append to it
 tables.json    whom each table is about, and which columns it had, as keyed sketches; `secret` is the key
 lock           held by the one process that uses the vault
 """
@@ -25,20 +26,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+import polars as pl
+
 from verticopula.data.tables import EncodedColumn, OwnTable
 from verticopula.errors import LedgerError, VerticopulaError
 from verticopula.privacy.release import Release
 from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
+from verticopula.storage.chained_file import check_contains, head_of
 from verticopula.storage.known_tables import KnownTable, TableAccount, TableSketch, charge
 from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
 from verticopula.storage.records import FolderRecords
 from verticopula.storage.snapshot_digest import digest_snapshot
+from verticopula.storage.withdrawals import SECRET_FILE, WITHDRAWALS_FILE, Withdrawals
 
 logger = logging.getLogger(__name__)
 
-LEDGER, HEAD, TABLES, SECRET, LOCK = "ledger.jsonl", "head.json", "tables.json", "secret", "lock"
+LEDGER, HEAD, TABLES, SECRET, LOCK = "ledger.jsonl", "head.json", "tables.json", SECRET_FILE, "lock"
 REPLIES, FITS, STUDIES, RECORDS = "replies", "fits", "studies", "records.json"
 
+_WITHDRAWALS = "withdrawals"  # the record of how far that history was
 _RESTORE = "put back the newest copy of the whole folder; budget that was spent stays spent"
 
 
@@ -61,6 +67,7 @@ class Vault:
     replies : the bytes of noisy answers, by request
     fits : the state of regressions, by fit
     studies : small records, by study
+    withdrawals : who withdrew consent
     """
 
     def __init__(self, folder: Path, lock: IO[bytes]) -> None:
@@ -78,6 +85,8 @@ class Vault:
         _require_records(folder, head)
         for kept in (self.replies, self.fits, self.studies):
             kept.prepare()
+        self.withdrawals = Withdrawals(folder)
+        self.count_withdrawals()
         _check_tables(entries, self._tables)
         _check_replies(entries, self.replies.keys(), head)
         self._write_head(*self.head(), len(self.replies.keys()))
@@ -170,6 +179,31 @@ class Vault:
             if head != self._head or not (self.folder / HEAD).exists():
                 write_atomically(self.folder / HEAD, json.dumps(vars(head)).encode())
                 self._head = head
+
+    # ---- who withdrew ------------------------------------------------------------------------
+
+    def count_withdrawals(self) -> int:
+        """How many lines the history of withdrawals has; LedgerError where it lacks some that were there before."""
+        with self._guard:
+            lines = self.withdrawals.file.lines()
+            known = self.studies.get(_WITHDRAWALS) or {"count": 0, "hash": ""}
+            check_contains(WITHDRAWALS_FILE, lines, known["count"], known["hash"])
+            if len(lines) > known["count"]:
+                self.studies.put(_WITHDRAWALS, dict(zip(("count", "hash"), head_of(lines), strict=True)))
+        return len(lines)
+
+    def without_withdrawn(self, table: pl.DataFrame, column: str, until: int | None = None) -> tuple[pl.DataFrame, int]:
+        """The table without those who withdrew, and as of how many lines of that history.
+
+        Parameters
+        ----------
+        table : as it was read
+        column : the one with ids
+        until : of a study that has begun, as of how many lines that was; None for now
+        """
+        count = self.count_withdrawals()
+        count = count if until is None else min(until, count)
+        return self.withdrawals.leave_out(table, column, count), count
 
     # ---- whom a table is about ---------------------------------------------------------------
 
@@ -288,7 +322,10 @@ def inspect_vault(folder: Path) -> tuple[int, int]:
     _check_replies(entries, keys, head)
     for key in keys:
         replies.get(key)
-    FolderRecords(folder / STUDIES, folder / RECORDS).inspect()
+    records = FolderRecords(folder / STUDIES, folder / RECORDS)
+    known = records.get(_WITHDRAWALS) or {"count": 0, "hash": ""}  # before the history, which may grow meanwhile
+    check_contains(WITHDRAWALS_FILE, Withdrawals(folder).file.lines(), known["count"], known["hash"])
+    records.inspect()
     _require_records(folder, head)
     return len(entries), len(keys)
 

@@ -29,6 +29,7 @@ class JoinedStudy:
     federation : fingerprint of the federation file
     requester, purpose : who asked when the study began, and why
     lead, contact, use : who signed that the study is asked for, how to reach them, what the tables will be used for
+    withdrawals : as of how many lines of the vault's history of withdrawals it began; 0 before there was one
     keeps : whether the coordinator was told that the synthetic block stays here; None if an earlier version told it
     """
 
@@ -49,6 +50,7 @@ class JoinedStudy:
     lead: str = ""
     contact: str = ""
     use: str = ""
+    withdrawals: int = 0
 
     def agrees(self, other: JoinedStudy) -> bool:
         """Whether the same was agreed, wherever the rows are."""

@@ -120,6 +120,12 @@ class PartyStore(Protocol):
 
     def check_witness(self, count: int, digest: str) -> None: ...
 
+    def count_withdrawals(self) -> int: ...
+
+    def without_withdrawn(
+        self, table: pl.DataFrame, column: str, until: int | None = None
+    ) -> tuple[pl.DataFrame, int]: ...
+
 
 class Member:
     """A party that takes part in studies with others it does not share a process with.
@@ -127,7 +133,8 @@ class Member:
     Parameters
     ----------
     federation : the party's own copy; a coordinator with another one is refused
-    table : its raw table; SchemaError lists everything that does not fit
+    table : its raw table; SchemaError lists everything that does not fit. Who has withdrawn consent, as the vault
+        knows, is left out before anything else
     key : the id key, which all parties of a study hold and no coordinator; None for studies aligned by `psi` only
     vault : ledger, replies and study records
     policy : what it allows; a `PolicyFile` is read again for every request, and the vault remembers its rules
@@ -139,6 +146,14 @@ class Member:
         steward has taken back their yes
     on_close : called with a study's name once nothing more is asked in it
     clock : seconds since 1970
+    withdrawals : as of how many lines of the vault's history people are left out, for studies that began then; None
+        for all of them
+
+    Attributes
+    ----------
+    subjects : how many people its table has
+    left_out : how many rows belong to people who withdrew
+    withdrawals : as of how many lines of that history
     """
 
     def __init__(
@@ -158,6 +173,7 @@ class Member:
         check_standing: Callable[[str], None] = lambda study: None,
         on_close: Callable[[str], None] = lambda study: None,
         clock: Callable[[], float] = time.time,
+        withdrawals: int | None = None,
     ) -> None:
         if party not in {p.name for p in federation.parties}:
             raise SettingsError(f"no party {party!r} in the federation")
@@ -167,7 +183,9 @@ class Member:
         self.federation = federation
         self.policy = Policy() if policy is None else policy
         self.vault = vault
-        self._table = OwnTable.check(federation.party(party), table, federation.id)
+        known, self.withdrawals = vault.without_withdrawn(table, federation.id.name, withdrawals)
+        self._table = OwnTable.check(federation.party(party), known, federation.id)
+        self.subjects, self.left_out = known.height, table.height - known.height
         self.notes = self._table.notes()  # about single cells: for this party's own log, and for no message
         self._by_id = self._table.ids.arg_sort().to_numpy().astype(np.int64)
         self._key = key
@@ -211,6 +229,21 @@ class Member:
         study : its name
         """
         return self._read(study) is not None
+
+    def begun_with(self, study: str) -> int | None:
+        """As of how many lines of the history of withdrawals a study began here; None if it did not.
+
+        Parameters
+        ----------
+        study : its name
+        """
+        record = self._read(study)
+        return None if record is None else record.withdrawals
+
+    @property
+    def has_new_withdrawals(self) -> bool:
+        """Whether people have withdrawn, or were taken in again, since this member has had its table."""
+        return self.vault.count_withdrawals() != self.withdrawals
 
     def handle(self, request: Request) -> Reply:
         """Answer a request, or refuse it with a reason.
@@ -278,6 +311,7 @@ class Member:
             federation=self._fingerprint,
             requester=request.requester,
             purpose=request.purpose,
+            withdrawals=self.withdrawals,
             **_said_by(request),
         )
         if self._agreed_before(request.study, record) is None:

@@ -1,7 +1,8 @@
 """A party whose table is read again before each study, where it lives: in a database, or in a file that changes.
 
 A study goes on with the table that it was begun with, whatever others are begun with later. After a restart only the
-table of that moment is there: a study that was begun with another one is told so, and has spent nothing more.
+table of that moment is there: a study that was begun with another one is told so, and has spent nothing more. People
+who withdrew since a study began make no other table: the vault knows who had withdrawn then.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import polars as pl
 
-from verticopula.errors import ProtocolError, SchemaError
+from verticopula.errors import LedgerError, ProtocolError, SchemaError
 from verticopula.protocol.messages import BeginRequest, CloseRequest, ConsentRequest, Reply, Request
 from verticopula.protocol.party.member import Member
 
 logger = logging.getLogger(__name__)
+
+Read = TypeVar("Read")
 
 MOST_TABLES = 8  # in memory, of studies that began with another one than the current; others are as after a restart
 MOST_BEGUN = 64  # studies of which it is remembered which table they began with
@@ -31,6 +34,12 @@ class ReadableTable(Protocol):
     def read(self) -> pl.DataFrame: ...
 
     def version(self) -> object: ...
+
+
+class MemberMaker(Protocol):
+    """Makes a member with a table; `withdrawals` as `Member` has it."""
+
+    def __call__(self, table: pl.DataFrame, *, withdrawals: int | None = None) -> Member: ...
 
 
 class RefreshedMember:
@@ -52,7 +61,7 @@ class RefreshedMember:
     def __init__(
         self,
         source: ReadableTable,
-        make_member: Callable[[pl.DataFrame], Member],
+        make_member: MemberMaker,
         table: pl.DataFrame,
         version: object = None,
         *,
@@ -76,9 +85,7 @@ class RefreshedMember:
         study = request.proposal.study if isinstance(request, ConsentRequest) else str(getattr(request, "study", ""))
         if isinstance(request, BeginRequest):
             self._prepare(study)
-        with self._lock:
-            member = self._begun.get(study, self.current)
-        reply = member.handle(request)
+        reply = self._member_of(study).handle(request)
         if isinstance(request, CloseRequest):
             with self._lock:
                 self._begun.pop(study, None)
@@ -91,34 +98,64 @@ class RefreshedMember:
         """
         with self._reading:  # without the other lock: studies that have begun go on meanwhile
             version = self._source.version()
-            changed = version is None or version != self._version
+            changed = version is None or version != self._version or self.current.has_new_withdrawals
             if changed:
                 member = self._make_member(self._source.read())
                 changed = not member.snapshot or member.snapshot != self.current.snapshot
-                if changed:
+                if changed or member.withdrawals != self.current.withdrawals:
                     self.current = member
+                if changed:
                     logger.info("the table has changed; studies that begin from now on have the new one")
             self._version, self._read_at = version, self._clock()
             return changed
 
     def _prepare(self, study: str) -> None:
-        """Read the table for a study that is new here; ProtocolError where that fails, which spends nothing."""
+        """Read the table for a study that is new here; ProtocolError where that fails, which spends nothing.
+
+        A study for which stewards are asked whether it may begin has not begun: people who withdraw meanwhile are left
+        out, and stewards are asked again, because the table is another one.
+        """
+        with self._lock:
+            waiting = self._begun.get(study)
+        if waiting is not None and (waiting.has_joined(study) or not self._has_news(waiting)):
+            return
+        is_stale = self._clock() - self._read_at >= self._fresh_seconds
+        if not self.current.has_joined(study) and (self._has_news(self.current) or (is_stale and waiting is None)):
+            self._reading_table(self.refresh)
+        with self._lock:
+            if waiting is not None and not waiting.has_joined(study):
+                del self._begun[study]
+            if self.current.begun_with(study) in (None, self.current.withdrawals):
+                self._begun.setdefault(study, self.current)
+                self._forget()
+
+    def _member_of(self, study: str) -> Member:
+        """Who answers for a study: the member that it began with, made again after a restart."""
         with self._lock:
             if study in self._begun:
-                return
-        is_stale = self._clock() - self._read_at >= self._fresh_seconds
-        if is_stale and not self.current.has_joined(study):
-            try:
-                self.refresh()
-            except SchemaError as error:
-                logger.error("the table cannot be read: %s", error)  # in this party's own log, and without any cell
-                raise ProtocolError(
-                    f"party {self.current.name!r} cannot read its table at the moment; nothing was spent, and once it "
-                    "can, the study can be resumed"
-                ) from None
+                return self._begun[study]
+        began = self.current.begun_with(study)
+        if began in (None, self.current.withdrawals):
+            return self.current
+        member = self._reading_table(lambda: self._make_member(self._source.read(), withdrawals=began))
         with self._lock:
-            self._begun.setdefault(study, self.current)
+            found = self._begun.setdefault(study, member)
             self._forget()
+        return found
+
+    def _has_news(self, member: Member) -> bool:
+        return self._reading_table(lambda: member.has_new_withdrawals)
+
+    def _reading_table(self, read: Callable[[], Read]) -> Read:
+        """What is read; ProtocolError where it cannot be, and only the party's own log says why."""
+        try:
+            return read()
+        except (SchemaError, LedgerError) as error:
+            logger.error("the table cannot be read: %s", error)  # without any cell
+            raise ProtocolError(
+                f"party {self.current.name!r} cannot read its table at the moment; nothing was spent, and once it "
+                "can, the study can be resumed"
+            ) from None
 
     def _forget(self) -> None:
         """A study may end unheard of, and its table must not stay in memory for ever."""

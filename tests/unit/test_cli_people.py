@@ -1,0 +1,94 @@
+"""`verticopula people`: ids come from a file or a prompt and are said nowhere; `check` and `run` leave people out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.builders import Call
+from tests.unit.test_cli_vault import N, inputs, run
+from verticopula.cli.app import app
+from verticopula.storage.ledger import read_ledger
+from verticopula.storage.vault import Vault, is_vault
+from verticopula.storage.withdrawals import WITHDRAWALS_FILE, Withdrawals
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    """A vault that knows a table of ninety people, s0 to s89."""
+    with Vault.open(tmp_path / "vault") as made:
+        made.account([f"s{i}" for i in range(N)], {})
+    return tmp_path / "vault"
+
+
+def ids(folder: Path, *lines: str) -> Path:
+    path = folder / "ids.txt"
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+def test_people_withdraw_and_come_back(tmp_path: Path, vault: Path, call: Call) -> None:
+    assert "leave out 0 people" in call("people", "list", vault).out
+    said = call(
+        "people", "withdraw", vault, "--ids", ids(tmp_path, "S3", " s-0004 ", "", "s3"), "--reason", "by letter"
+    )
+    assert said.code == 0
+    assert "Recorded: 2 people; 0 had withdrawn before." in said.out
+    assert "look for typing errors" not in said.out
+    again = call("people", "withdraw", vault, "--ids", ids(tmp_path, "s3", "zq-canary"))
+    assert "Recorded: 1 person; 1 had withdrawn before." in again.out
+    assert "1 of 2 are among the people whom this vault knows from 1 table: look for typing errors" in again.out
+    back = call("people", "restore", vault, "--ids", ids(tmp_path, "s4", "s5"))
+    assert "Taken in again: 1 person; 1 had not withdrawn." in back.out
+    shown = call("people", "list", vault)
+    assert "by letter" in shown.out
+    assert "Studies that begin from now on leave out 2 people." in shown.out
+    assert "canary" not in said.out + again.out + back.out + shown.out + (vault / WITHDRAWALS_FILE).read_text()
+
+
+def test_an_id_is_asked_for_and_not_shown(vault: Path) -> None:
+    typed = CliRunner().invoke(app, ["people", "withdraw", str(vault)], input="s7\ns7\n")
+    assert typed.exit_code == 0, typed.output
+    assert "s7" not in typed.output
+    piped = CliRunner().invoke(app, ["people", "withdraw", str(vault), "--ids", "-"], input="s8\ns9\n")
+    assert "Recorded: 2 people" in piped.output
+    assert len(Withdrawals(vault).people()) == 3
+
+
+def test_errors_say_what_to_do_and_quote_no_id(tmp_path: Path, vault: Path, call: Call) -> None:
+    nowhere = call("people", "withdraw", tmp_path / "mistyped", "--ids", ids(tmp_path, "s1"))
+    assert nowhere.code == 1
+    assert "is no vault: name the one that `join` or `run` uses" in nowhere.err
+    assert not is_vault(tmp_path / "mistyped")
+    assert "nothing was recorded" in call("people", "withdraw", vault, "--ids", ids(tmp_path, " ")).err
+    assert "cannot be read" in call("people", "withdraw", vault, "--ids", tmp_path / "none.txt").err
+    wrong = tmp_path / "bytes.txt"
+    wrong.write_bytes(b"zq-canary\xff\xfe")
+    assert "canary" not in call("people", "withdraw", vault, "--ids", wrong).err
+    assert Withdrawals(vault).events() == []
+
+
+def test_check_and_run_leave_them_out_and_say_how_many(tmp_path: Path, call: Call) -> None:
+    folder, kept = inputs(tmp_path / "in"), tmp_path / "vault"
+    assert run(call, folder, "first", "--vault", kept).code == 0
+    call("people", "withdraw", kept, "--ids", ids(tmp_path, "s1", "S2"))
+    given = ("--data", folder / "data", "--vault", kept, "--policies", folder / "policies")
+    checked = call("check", folder / "federation.toml", *given, "--epsilon", 1)
+    assert "Left out, because people have withdrawn: 2 of hub, 2 of bank." in checked.out
+    assert "88" in checked.out
+    (folder / "policies" / "bank.toml").write_text("[caps]\nclient = 9.0\n")
+    said = run(call, folder, "second", "--vault", kept)
+    assert said.code == 0, said.err
+    counts = {entry.study: entry.n_subjects for entry in read_ledger(kept / "ledger.jsonl")}
+    assert list(counts.values()) == [N, N - 2]
+    data = ("bank", "--data", folder / "data" / "bank.csv")
+    shown = call("ledger", "snapshot", kept, folder / "federation.toml", *data)
+    assert all(f"read by study {study}" in shown.out for study in counts)
+    assert call("ledger", "verify", kept).code == 0
+
+
+def test_a_vault_that_was_never_made_leaves_nobody_out(tmp_path: Path, call: Call) -> None:
+    folder = inputs(tmp_path / "in")
+    assert "Left out" not in run(call, folder, "one", "--vault", tmp_path / "new").err
