@@ -43,7 +43,7 @@ class ChainedFile:
             with self.path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH)  # nobody is in the middle of a line
                 data = file.read()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError:
             raise LedgerError(f"{self.path.name}: cannot be read") from None

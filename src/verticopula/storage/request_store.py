@@ -35,6 +35,7 @@ from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.storage.ledger import GENESIS
 from verticopula.storage.steward_keys import is_signed
 from verticopula.storage.steward_requests import (
+    REASON_LENGTH,
     Decision,
     RequestContent,
     RequestState,
@@ -48,7 +49,6 @@ REQUESTS_FILE = "requests.db"
 _BUSY = 20.0  # seconds that a process waits for another one's transaction
 _ID_BYTES = 4
 _NEW_BY_PENDING = 40  # new requests by requests that may wait, within the days that a question lives
-_REASON_LENGTH = 500
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS requests (
     id TEXT PRIMARY KEY, question TEXT NOT NULL, study TEXT NOT NULL, state TEXT NOT NULL, asked REAL NOT NULL,
@@ -241,8 +241,8 @@ class RequestStore:
         name : as `get` has it
         decision : as `Steward.decide` made it for this request
         """
-        if len(decision.reason) > _REASON_LENGTH:
-            raise SettingsError(f"a reason has at most {_REASON_LENGTH} characters")
+        if len(decision.reason) > REASON_LENGTH:
+            raise SettingsError(f"a reason has at most {REASON_LENGTH} characters")
         with self._transaction() as base:
             request = self._get(base, name)
             check_may_decide(request, decision.steward, decision.verdict)

@@ -20,6 +20,8 @@ Stage = Literal["beginning", "releases"]
 RequestState = Literal["pending", "approved", "denied", "withdrawn", "expired", "cancelled", "superseded"]
 Verdict = Literal["yes", "no", "withdrawn"]
 
+REASON_LENGTH = 500  # letters
+
 _MAY_CHANGE = ("prices", "days")  # while a request waits, other studies are paid for
 
 

@@ -21,6 +21,7 @@ from verticopula.errors import LedgerError, SettingsError
 from verticopula.schema.id_rules import apply_id_rules
 from verticopula.storage.chained_file import ChainedFile, Line
 from verticopula.storage.id_sketch import canonical_id
+from verticopula.storage.steward_requests import REASON_LENGTH
 
 WITHDRAWALS_FILE = "withdrawals.jsonl"
 SECRET_FILE = "secret"
@@ -28,7 +29,6 @@ SECRET_FILE = "secret"
 Step = Literal["withdrawn", "restored"]
 
 _PURPOSE = b"verticopula: who withdrew"  # the secret has other uses, which it must not be mixed up with
-_REASON_LENGTH = 500
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Withdrawals:
         reason : for the record, without names
         by : who records it
         """
-        if len(reason) > _REASON_LENGTH:
-            raise SettingsError(f"a reason has at most {_REASON_LENGTH} characters")
+        if len(reason) > REASON_LENGTH:
+            raise SettingsError(f"a reason has at most {REASON_LENGTH} characters")
         hashes, news = self._hash(ids), list[str]()
 
         def add(lines: list[dict[str, Any]]) -> Line | None:
