@@ -6,7 +6,8 @@ and none is measured twice: `--again` does. `--source`, `--epsilon`, `--parties`
 of the grid. The tables are not part of the project; nothing of them is saved but results.
 
 AIM and MST of a trusted curator and SDV get environments of their own (`.venv-mbi`, `.venv-sdv`), made when a cell asks
-for them. One run of AIM takes from half a minute to an hour.
+for them. One run of AIM takes from half a minute to an hour. VertiMRF is asked for by name only: its rows are made
+elsewhere.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from benchmarks.public_cells import (
     SOURCES,
     STRICT,
     TABLES,
+    VERTIMRF,
     PublicCell,
     PublicSetting,
     list_cells,
@@ -104,7 +106,7 @@ def run(options: Namespace) -> Measured:
     left = [c for c in wanted if options.again or c.entry not in read_entries(folder, c.setting, c.seed)]
     saved = len(wanted) - len(left)
     if options.ready:
-        left = [c for c in left if c.source not in CURATORS or find_kept(c).exists()]
+        left = [c for c in left if c.source not in (*CURATORS, VERTIMRF) or find_kept(c).exists()]
     print(f"{len(wanted)} cells, {saved} of them saved, {len(left)} to measure", flush=True)
     kept: tuple[PublicSetting, int] | None = None
     study: PublicStudy | None = None

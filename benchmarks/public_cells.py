@@ -31,7 +31,8 @@ AIM = tuple(f"aim-{relation}" for relation in RELATIONS)
 MST = tuple(f"mst-{relation}" for relation in RELATIONS)
 IMPUTED, COMPLETE_CASES = "aim-imputed", "aim-complete"
 CURATORS = (*AIM, *MST, IMPUTED, COMPLETE_CASES)
-SOURCES = (REAL, RESAMPLED, INDEPENDENT, SDV, STRICT, *CURATORS)
+VERTIMRF = "vertimrf"  # of two parties without a curator; its authors' code is for the columns of NLTCS alone
+SOURCES = (REAL, RESAMPLED, INDEPENDENT, SDV, STRICT, *CURATORS, VERTIMRF)
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ def list_epsilons(setting: PublicSetting, source: str) -> tuple[float | None, ..
         return (None,)
     if source in (IMPUTED, COMPLETE_CASES):
         return CURATOR_EPSILONS if setting.table in CODED and setting.parties == 2 and setting.missing else ()
+    if source == VERTIMRF:
+        return CURATOR_EPSILONS if setting == PublicSetting("nltcs", 2, False) else ()
     if source in CURATORS:
         return CURATOR_EPSILONS if setting.table in CODED and setting.parties == 2 and not setting.missing else ()
     asked = setting.table in MIXED and setting.parties == 4 and setting.missing

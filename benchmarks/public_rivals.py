@@ -1,6 +1,7 @@
 """Rows of other packages, each in an environment of its own that is made when it is first needed.
 
 Rows of a curator are kept in its environment: one run takes up to minutes. A run made elsewhere may be laid there.
+VertiMRF has no package: its rows are always laid there, made with its authors' own code.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks import ROOT
 from benchmarks.environments import prepare_environment
-from benchmarks.public_cells import COMPLETE_CASES, IMPUTED, PublicCell
+from benchmarks.public_cells import COMPLETE_CASES, IMPUTED, VERTIMRF, PublicCell
 from benchmarks.public_gaps import fill_blocks, keep_complete
 from verticopula.errors import SettingsError
 from verticopula.stats.tilting.opening_plan import CodedColumn
@@ -39,14 +40,18 @@ def find_kept(cell: PublicCell) -> Path:
 def curate_rows(
     cell: PublicCell, held: Ints, coded: Sequence[CodedColumn], sizes: Sequence[int]
 ) -> tuple[Ints, dict[str, str]]:
-    """As many rows as people of AIM or MST with a trusted curator, and on what they were computed."""
-    method, relation = cell.source.split("-")
+    """As many rows as people of AIM or MST with a trusted curator or of VertiMRF, and on what they were computed."""
+    method, _, relation = cell.source.partition("-")
     codes = held
     if cell.source == IMPUTED:
         codes, relation = fill_blocks(held, coded), "shares"
     elif cell.source == COMPLETE_CASES:
         codes, relation = keep_complete(held), "shares"
     kept = find_kept(cell)
+    if cell.source == VERTIMRF and not kept.exists():
+        raise SettingsError(
+            f"lay rows of its authors' code at {kept} (codes), with device, versions and seconds in .json"
+        )
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         python = prepare_environment(MBI, MBI_VERSIONS)

@@ -140,6 +140,16 @@ def test_a_curator_that_fails_leaves_nothing_behind(
     assert not list((folder / "curators").rglob("*.npz"))
 
 
+def test_rows_of_vertimrf_are_laid_there_or_asked_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("benchmarks.public_rivals.MBI", folder / "curators")
+    words = ["public", "--quick", "--data", str(folder), "--out", str(folder / "out"), "--part", "nltcs"]
+    assert CATALOGUE.main([*words, "--source", "vertimrf", "--epsilon", "0.8"]) == 2
+    assert "nltcs-2-complete-vertimrf-0.8-0.npz" in capsys.readouterr().out.replace("\n", "")
+    assert {cell.setting.name for cell in list_cells(CODED, ("vertimrf",), seeds=1)} == {"nltcs-2-complete"}
+
+
 def test_rows_that_a_curator_made_before_are_not_made_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.public_rivals.MBI", folder / "curators")
     table, out = read_coded(folder, "nltcs"), folder / "out"
