@@ -105,7 +105,7 @@ $(STAMP)-servers: $(STAMP)-dev  # tables are read from real servers
 test-databases: $(STAMP)-servers  ## tables in PostgreSQL and MariaDB, started for the tests (installs the servers where there are none)
 	$(BIN)/python -m pytest -m databases
 
-test-processes: $(STAMP)-dev  ## the short fault and intruder tables: real processes, killed and attacked (a minute)
+test-processes: $(STAMP)-dev  ## the short fault and intruder tables and studies that wait for stewards: real processes, killed and attacked (minutes)
 	$(BIN)/python -m pytest $(PARALLEL) -m "processes and not network"
 
 $(STAMP)-deploy: $(STAMP)-dev  # linters from PyPI; systemd-analyze and promtool are Debian's

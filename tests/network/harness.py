@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from verticopula.network.network_demo import free_port
 from verticopula.network.provisioning import provision
 from verticopula.network.startup_kit import Kit
 from verticopula.network.study_lead import Lead
+from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.schema.federation import Federation
 
@@ -86,11 +87,15 @@ def tables_beyond_a_copula() -> dict[str, pl.DataFrame]:
 
 @dataclass
 class Net:
-    """A federation below one folder, and its processes."""
+    """A federation below one folder, and its processes.
+
+    `starter` : starts one process in another way than `start` does by itself
+    """
 
     folder: Path
     federation: Federation
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    starter: Callable[[Net, str], None] | None = None
 
     @classmethod
     def prepare(
@@ -116,6 +121,9 @@ class Net:
     def start(self, *names: str, extra: Sequence[str] = (), program: Sequence[str] = ("-m", "verticopula")) -> None:
         """Start `server` or parties; `program` may be a script that breaks something first."""
         for name in names:
+            if self.starter is not None:
+                self.starter(self, name)
+                continue
             if name in self.processes and (stdin := self.processes[name].stdin) is not None:
                 stdin.close()
             kit = self.folder / "kits" / name
@@ -195,6 +203,22 @@ class Net:
                 return found.state, found.note
             time.sleep(0.05)
         raise TimeoutError(f"study {study} took longer than {seconds} s: {found}")
+
+    def wait_until_connected(self, *names: str) -> None:
+        """Until the coordinator has a session with each of these parties; with all where none is named."""
+        wanted = set(names) or {party.name for party in self.federation.parties}
+        end = time.monotonic() + PATIENCE
+        with self.lead() as lead:
+            while True:
+                reply: StatusReply = lead.ask(StatusRequest(), seconds=PATIENCE)
+                if wanted <= {party.name for party in reply.parties if party.connected}:
+                    return
+                assert time.monotonic() < end, f"not connected: {reply.parties}"
+                time.sleep(0.05)
+
+    def record(self, study: str) -> StudyRecord:
+        """What the coordinator has on disk of a study."""
+        return StudyStore(self.folder / "kits" / "server" / "studies").get(study)
 
     def result(self, study: str) -> Path:
         """What the coordinator made for the lead."""

@@ -254,7 +254,7 @@ def test_twenty_parties_of_which_some_die(tmp_path: Path) -> None:
         for name in (SERVER, *names):
             starter.start(net, name)
         lead = stack.enter_context(net.lead())
-        wait_until_connected(net, names)
+        net.wait_until_connected()
         killed = [Fault(name, "kill", "release", "stored") for name in names[::6]]
         killed += [Fault(name, "kill", "consent", "answered") for name in names[1::6]]
         plan_faults(tmp_path, [SERVER, *names], [*killed, Fault(SERVER, "kill", "release", "answered")])
@@ -285,17 +285,6 @@ def wide_tables(names: list[str], n: int = 80) -> dict[str, pl.DataFrame]:
     common, ids = rng.standard_normal(n), [f"person-{i:05d}" for i in range(n)]
     values = {name: np.clip(0.6 * common + 0.8 * rng.standard_normal(n), -6, 6) for name in names}
     return {name: pl.DataFrame({"subject_id": ids, "x": x}) for name, x in values.items()}
-
-
-def wait_until_connected(net: Net, names: list[str]) -> None:
-    end = time.monotonic() + PATIENCE
-    with net.lead() as lead:
-        while True:
-            reply: StatusReply = lead.ask(StatusRequest(), seconds=PATIENCE)
-            if [party.name for party in reply.parties if party.connected] == names:
-                return
-            assert time.monotonic() < end
-            time.sleep(0.1)
 
 
 def restart_the_dead(net: Net, starter: ProcessStarter) -> None:

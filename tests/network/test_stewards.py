@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.network.breaking import reconnect_soon
+from tests.network.faults import ProcessStarter, process_starter
 from tests.network.harness import PARTIES, PATIENCE, POLICY, Net, network, small_federation
 from verticopula.errors import ProtocolError
 from verticopula.network.control_messages import CancelRequest, ResumeRequest, StatusRequest, StudyState
@@ -22,7 +24,7 @@ from verticopula.storage.request_store import RequestStore, standing_of
 from verticopula.storage.steward_keys import Steward
 from verticopula.storage.steward_requests import StewardRequest, Verdict
 
-pytestmark = [pytest.mark.processes, pytest.mark.network]
+pytestmark = pytest.mark.processes
 
 SHORT = 3.0  # seconds that a party has for a round; people take longer
 
@@ -36,24 +38,44 @@ def until(look: Callable[[], Any]) -> Any:
     return found
 
 
+def pending(net: Net, study: str, party: str = "middle") -> StewardRequest:
+    """The request of this study that waits for a steward, once one does; a study that has failed asks nobody."""
+
+    def look() -> StewardRequest | None:
+        record = net.record(study)
+        assert record.state != "failed", record.note
+        return next(iter(store_of(net, party).all("pending", study=study)), None)
+
+    found: StewardRequest = until(look)
+    return found
+
+
 def state_of(lead: Lead, study: str) -> StudyState:
     reply = lead.ask(StatusRequest(), seconds=PATIENCE)
     return next(entry for entry in reply.studies if entry.study == study)
 
 
-def decide(store: RequestStore, study: str, verdict: Verdict, by: Steward | None = None, reason: str = "") -> str:
+def decide(net: Net, study: str, verdict: Verdict, reason: str = "") -> str:
     """The steward's answer to the request of this study that waits, once it does."""
-    request: StewardRequest = until(lambda: next(iter(store.all("pending", study=study)), None))
-    who = by or Steward("anna")
-    store.decide(request.id, who.decide(request, verdict, reason))
+    request = pending(net, study)
+    store_of(net).decide(request.id, Steward("anna").decide(request, verdict, reason))
     return request.id
 
 
+@pytest.fixture(scope="module")
+def starter() -> Iterator[ProcessStarter]:
+    reconnect_soon()  # the lead's connection, in this process
+    with process_starter() as found:
+        yield found
+
+
 @pytest.fixture
-def net(tmp_path: Path) -> Iterator[Net]:
+def net(tmp_path: Path, starter: ProcessStarter) -> Iterator[Net]:
     policies = {"middle": POLICY + 'review = "everything"\n'}
     with network(tmp_path, federation=small_federation(), policies=policies) as found:
+        found.starter = starter.start
         found.start_all()
+        found.wait_until_connected()
         yield found
 
 
@@ -61,32 +83,41 @@ def store_of(net: Net, party: str = "middle") -> RequestStore:
     return RequestStore.of_kit(net.kit(party).folder)
 
 
-def test_a_study_waits_for_people_over_restarts_and_others_go_on(net: Net) -> None:
-    store = store_of(net)
+def test_no_deadline_runs_while_people_think_and_others_go_on(net: Net) -> None:
     with net.lead() as lead:
         first = net.submit(lead, method="vcds", epsilon=8.0, deadline=SHORT)
+        pending(net, first)
         waiting: StudyState = until(lambda: (one := state_of(lead, first)).state == "waiting" and one)
         assert [(wait.party, wait.since > 0) for wait in waiting.stewards] == [("middle", True)]
-        time.sleep(2 * SHORT)  # no deadline runs
+        time.sleep(2 * SHORT)
         second = net.submit(lead, method="vcds", epsilon=8.0)
-        decide(store, second, "yes")  # the younger study passes the one that waits
-        decide(store, second, "yes")
+        decide(net, second, "yes")  # the younger study passes the one that waits
+        decide(net, second, "yes")
         assert net.wait(lead, second) == ("done", "")
         assert state_of(lead, first).state == "waiting"
-        for name in ("server", "middle"):  # and neither side has to be there while somebody thinks
+    assert {entry["study"] for entry in net.ledger("middle")} == {second}
+
+
+def test_a_study_waits_for_people_over_restarts(net: Net) -> None:
+    store = store_of(net)
+    with net.lead() as lead:
+        study = net.submit(lead, method="vcds", epsilon=8.0)
+        pending(net, study)
+        for name in ("server", "middle"):  # neither side has to be there while somebody thinks
             net.signal(name, signal.SIGKILL)
-        decide(store, first, "yes")
+        decide(net, study, "yes")
         net.start("server", "middle")
-        request = until(lambda: store.all("pending", study=first))[0]
+        request = pending(net, study)
         assert request.content.stage == "releases"
         assert {price.unit for price in request.content.prices} == {"variable", "client", "block", "person"}
         net.signal("middle", signal.SIGTERM)
         net.wait_for_end("middle")
-        decide(store, first, "yes")
-        lead.ask(ResumeRequest(first, 1200.0), seconds=PATIENCE)  # harmless: it has not failed
+        decide(net, study, "yes")
+        lead.ask(ResumeRequest(study, 1200.0), seconds=PATIENCE)  # harmless: it has not failed
         net.start("middle")
-        assert net.wait(lead, first)[0] == "done"
-    assert all(len([e for e in net.ledger("middle") if e["study"] == study]) == 2 for study in (first, second))
+        assert net.wait(lead, study)[0] == "done"
+    assert len(net.ledger("middle")) == 2
+    assert len(store.all()) == 2  # nobody was asked twice
     assert store.verify()[0] == len(store.events())
 
 
@@ -94,12 +125,12 @@ def test_a_no_costs_nobody_anything_and_a_cancelled_study_asks_nobody(net: Net) 
     store = store_of(net)
     with net.lead() as lead:
         refused = net.submit(lead, method="vcds", epsilon=8.0)
-        decide(store, refused, "yes")
-        decide(store, refused, "no", reason="not for this")
+        decide(net, refused, "yes")
+        decide(net, refused, "no", reason="not for this")
         state, note = net.wait(lead, refused)
         assert (state, "its steward said no: not for this" in note) == ("failed", True)
         cancelled = net.submit(lead, method="vcds", epsilon=4.0)
-        until(lambda: store.all("pending", study=cancelled))
+        pending(net, cancelled)
         net.signal("middle", signal.SIGKILL)
         lead.ask(CancelRequest(cancelled, "not needed"), seconds=PATIENCE)
         assert state_of(lead, cancelled).state == "cancelled"
@@ -114,10 +145,10 @@ def test_a_yes_that_is_taken_back_in_mid_study_stops_the_party(net: Net) -> None
     store = store_of(net)
     with net.lead() as lead:
         study = net.submit(lead, method="vcds", epsilon=8.0)
-        decide(store, study, "yes")
-        until(lambda: store.all("pending", study=study))
+        decide(net, study, "yes")
+        pending(net, study)
         net.signal("right", signal.SIGSTOP)  # so that the study cannot go on
-        request = decide(store, study, "yes")
+        request = decide(net, study, "yes")
         until(lambda: store.get(request).used)
         store.decide(request, Steward("anna").decide(store.get(request), "withdrawn"))
         net.signal("right", signal.SIGCONT)
@@ -126,7 +157,7 @@ def test_a_yes_that_is_taken_back_in_mid_study_stops_the_party(net: Net) -> None
     assert net.ledger("middle") == []
 
 
-def test_two_people_by_command_for_a_lead_with_a_certificate(tmp_path: Path) -> None:
+def test_two_people_by_command_for_a_lead_with_a_certificate(tmp_path: Path, starter: ProcessStarter) -> None:
     """As an operator would: keys, a policy, `submit` with all words, `status`, two approvals, the ledger."""
     made = small_federation().to_dict()
     made["network"]["leads"] = ["register", "clinic"]
@@ -140,6 +171,7 @@ def test_two_people_by_command_for_a_lead_with_a_certificate(tmp_path: Path) -> 
         return done.stdout
 
     with network(tmp_path, federation=type(small_federation()).from_dict(made)) as net:
+        net.starter = starter.start
         kit = net.folder / "kits/middle"
         keys = "".join(command("steward", kit, name).splitlines()[-1] + "\n" for name in ("anna", "register"))
         rules = f'{POLICY}review = "releases"\napprovals = 2\n[stewards]\n{keys}'

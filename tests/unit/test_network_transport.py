@@ -222,6 +222,17 @@ def test_a_suspended_coordinator_gives_the_time_back() -> None:
     assert pending.await_replies({"a": REQUESTS["a"]}, 10.0) == {"a": b"after all"}
 
 
+def test_no_deadline_counts_before_parties_could_come_back() -> None:
+    pending, sessions = pending_of(answer_all)
+    pending.deadlines_from, sessions.away = CLOCK.now + 15.0, {"a", "b"}
+    back = CLOCK.now + 12.0
+    meanwhile(pending, lambda: sessions.away.clear() if CLOCK.now >= back else None)
+    assert set(pending.await_replies(REQUESTS, 3.0)) == {"a", "b"}
+    sessions.away, back = {"a", "b"}, CLOCK.now + 12.0
+    with pytest.raises(PartyUnavailable, match="did not answer within 3 s"):  # and after that it does
+        pending.await_replies(REQUESTS, 3.0)
+
+
 def test_closing_ends_a_wait() -> None:
     pending, _ = pending_of()
     meanwhile(pending, pending.close)

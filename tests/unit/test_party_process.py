@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -292,6 +293,45 @@ def test_a_question_that_is_not_decided_waits_nowhere_and_is_taken_up_again(monk
         assert {line.sent.get()[:2] for _ in range(2)} == {("working", keys[3]), ("working", keys[4])}
         assert [ask(process, question(number)) for number in (3, 4, 5)] == keys[3:6]
         assert [line.sent.get()[0] for _ in range(3)] == ["answer", "refusal", "working"]
+    finally:
+        process.stop()
+        thread.join()
+
+
+class SlowLine(Line):
+    """A line on which the word that a steward was asked takes its time, and the next one is lost at first."""
+
+    is_slow, is_cut = True, True
+
+    def send(self, peer: str, topic: str, key: str, body: bytes) -> bool:
+        waits_for = decode(body, (InProgress,)).waits_for
+        if waits_for == "steward" and self.is_slow:
+            self.is_slow = False
+            time.sleep(0.2)  # twenty looks at what was decided
+        if waits_for == "computation" and self.is_cut:
+            self.is_cut = False
+            return False
+        return super().send(peer, topic, key, body)
+
+
+@pytest.mark.timeout(300)
+def test_a_decision_is_told_after_the_question_and_again_where_it_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told before the question, a decision would wake nobody, and the study would wait for ever."""
+
+    def steward(question: ConsentQuestion) -> None:
+        raise ConsentPending("party 'left': its stewards were asked", 12.5)
+
+    monkeypatch.setattr(process_module, "Sessions", SlowLine)
+    monkeypatch.setattr(process_module, "_LOOK_FOR_DECISIONS", 0.01)
+    member = make_member(small_federation(), "left", tables(), ask_steward=steward)
+    process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), member, lambda waiting: waiting)
+    thread = threading.Thread(target=process.run)
+    thread.start()
+    line: Any = process._sessions
+    try:
+        key = ask(process, question(0))
+        assert line.sent.get() == ("working", key, InProgress("steward", since=12.5))
+        assert line.sent.get() == ("working", key, InProgress("computation"))
     finally:
         process.stop()
         thread.join()

@@ -55,6 +55,7 @@ _STOP = ""
 _MOST_STUDIES_SHOWN = 100
 _DISK_AGAIN = 1.0  # seconds
 _LOOK_AGAIN = 300.0  # seconds after which a study that waits for people is taken up, should a message have been lost
+_RECONNECT = 15.0  # seconds that parties have after a start: F3 pauses for up to 10 before it connects again
 
 
 @dataclass
@@ -76,12 +77,15 @@ class Coordinator:
         self.records = StudyStore(self.folder)
         self.rounds = 0  # that were answered since the start; with `refusals` for metrics
         self.refusals: Counter[str] = Counter()
+        self._look_again = time.monotonic() + _LOOK_AGAIN
         self._sessions = Sessions(self.kit, self._on_message, self._on_session)
         self._pending = PendingRequests(self._sessions, self._enqueue, self._note)
 
     def run(self) -> None:
         """Listen, go on with studies that a stop interrupted, and run what comes in, until `stop` is called."""
         self._sessions.start()
+        # It was this process that was away: no study fails because parties are still coming back.
+        self._pending.deadlines_from = time.monotonic() + _RECONNECT
         for record in self.records.all():
             if record.state in OPEN_STATES:
                 with in_study(record.study):
@@ -110,16 +114,16 @@ class Coordinator:
     def _next_study(self) -> str:
         """The next study in the queue, once there is one."""
         while True:
-            try:
-                study = self._queue.get(timeout=_LOOK_AGAIN)
-            except queue.Empty:
+            if time.monotonic() >= self._look_again:  # also where the queue is never empty
+                self._look_again = time.monotonic() + _LOOK_AGAIN
                 for record in self.records.all():
                     if record.state == "waiting":
                         self._enqueue(record.study)
-                continue
-            with self._queueing:
-                self._queued.discard(study)
-            return study
+            with contextlib.suppress(queue.Empty):
+                study = self._queue.get(timeout=max(self._look_again - time.monotonic(), 0.0))
+                with self._queueing:
+                    self._queued.discard(study)
+                return study
 
     def stop(self) -> None:
         self._pending.close()

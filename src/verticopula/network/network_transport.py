@@ -57,11 +57,13 @@ class PendingRequests:
     A round that lacks nothing but the decision of people is given up, without a deadline: `StewardsAsked`. Its requests
     are set aside, and `on_decided` is called with its study once one of the parties concerned has more to say.
     `refused` says why a party cannot connect, as it was told itself; a round does not wait for that party.
+    `deadlines_from` is a moment of `time.monotonic` before which no deadline counts.
     """
 
     sessions: Sessions
     on_decided: Callable[[str], None] = lambda study: None
     refused: Callable[[str], str] = lambda name: ""
+    deadlines_from: float = 0.0
     _requests: dict[str, _PendingRequest] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _aside: dict[tuple[str, str], str] = field(default_factory=dict)  # party and key -> study
@@ -85,7 +87,7 @@ class PendingRequests:
         requests : party -> key and body; the same key again gets the same reply
         """
         before = time.monotonic()
-        end = before + seconds
+        end = max(before, self.deadlines_from) + seconds
         with self._changed:
             self._requests = {name: _PendingRequest(key, body) for name, (key, body) in requests.items()}
             self._study = study

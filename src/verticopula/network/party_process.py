@@ -92,12 +92,16 @@ class PartyProcess:
             with self._lock:
                 del self._open[request[0]]
                 self._asked.discard(request[0])
-                if topic == "working":
-                    self._undecided[request[0]] = _study_of(request[1])
-                    while len(self._undecided) > _MOST_UNDECIDED:  # the coordinator asks again by itself in the end
-                        del self._undecided[next(iter(self._undecided))]
             # Without a connection the reply is not lost: the same request gets the same reply again.
             self._sessions.send(COORDINATOR, topic, request[0], reply)
+            if topic == "working":  # after it was said: who is told of a decision first would wait for it for ever
+                self._remember_undecided(request[0], _study_of(request[1]))
+
+    def _remember_undecided(self, key: str, study: str) -> None:
+        with self._lock:
+            self._undecided[key] = study
+            while len(self._undecided) > _MOST_UNDECIDED:  # the coordinator asks again by itself in the end
+                del self._undecided[next(iter(self._undecided))]
 
     def _watch_decisions(self) -> None:
         """Tell the coordinator which requests it should send again, because stewards have decided."""
@@ -109,10 +113,12 @@ class PartyProcess:
             except (OSError, VerticopulaError) as error:
                 logger.error("what stewards said cannot be read: %s", error)
                 continue
-            for key in (key for key, study in undecided.items() if study in decided):
-                if self._sessions.send(COORDINATOR, "working", key, encode(InProgress("computation"))):
-                    with self._lock:
+            for key, study in undecided.items():
+                if study in decided:
+                    with self._lock:  # before it is sent: the request that comes back may have to wait once more
                         self._undecided.pop(key, None)
+                    if not self._sessions.send(COORDINATOR, "working", key, encode(InProgress("computation"))):
+                        self._remember_undecided(key, study)
 
     def _on_message(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
         if topic != "ask":
