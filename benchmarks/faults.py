@@ -1,6 +1,7 @@
 """What happens when processes die: every party and the coordinator, in every round of every protocol.
 
-The table is `tests/network/fault_table.py`, run by pytest.
+The table is `tests/network/fault_table.py`, run by pytest. `tests/network/consent_faults.py` is its part `stewards`,
+every test with the mark `fault_row` a row of its part `others`.
 
 One coordinator and three parties as real processes with mutual TLS. A study suffers the same fault of the same process
 in every one of its rounds. Noise is secure, so a release that was made twice would show: tables are compared with those
@@ -20,9 +21,14 @@ from reporting.records import Record, write_text
 from reporting.tables import Table
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
 
-PARTS = (*METHODS, RAW_REGRESSION)
-SERVER = "server"
-TEST = "tests/network/test_faults.py::test_every_process_in_every_round"
+STEWARDS, OTHERS = "stewards", "others"
+PARTS = (*METHODS, RAW_REGRESSION, STEWARDS, OTHERS)
+FILE = "tests/network/test_faults.py"
+TESTS = {part: (f"{FILE}::test_every_process_in_every_round[{part}]",) for part in PARTS} | {
+    STEWARDS: (f"{FILE}::test_consent_of_a_steward_killed_at_every_step",),
+    OTHERS: ("-m", "fault_row", "tests/network", "tests/databases"),
+}
+WHO = {"server": "coordinator", "steward": "a steward's command"}  # everybody else is a party
 FAULT_NAMES = {"kill": "SIGKILL", "stop": "SIGSTOP beyond the deadline", "restart": "SIGTERM"}
 _HEADER = ("round", "fault", "point", "cases, and the longest until it went on", "outcome, ledger, tables")
 
@@ -31,7 +37,7 @@ def _table(rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> Table:
     """Parties that fared alike share a line."""
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        who = "coordinator" if row["who"] == SERVER else "a party"
+        who = WHO.get(row["who"], "a party")
         groups.setdefault((row["method"], row["round"], who, FAULT_NAMES[row["fault"]], row["point"]), []).append(row)
     order = {method: number for number, method in enumerate(methods)}
     lines = []
@@ -50,9 +56,9 @@ def _table(rows: Sequence[Mapping[str, Any]], methods: Sequence[str]) -> Table:
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> Table:
     lines = []
-    for who in ("coordinator", "a party"):
+    for who in (*WHO.values(), "a party"):
         for kind, name in FAULT_NAMES.items():
-            group = [r for r in rows if r["fault"] == kind and (r["who"] == SERVER) == (who == "coordinator")]
+            group = [r for r in rows if r["fault"] == kind and WHO.get(r["who"], "a party") == who]
             if not group:
                 continue
             seconds = sorted(row["seconds"] for row in group)
@@ -71,13 +77,17 @@ def _summary(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def run(options: Namespace) -> Measured:
-    """The methods that are named, or all of them; the others' rows are kept. Quick: one method."""
+    """The parts that are named, or all of them; the others' rows are kept. Quick: one method."""
     found = dict(options.kept.results.get("by_method", {}))
-    for method in PARTS[:1] if options.quick else options.parts:
+    others = options.kept.results.get(OTHERS, [])
+    for part in PARTS[:1] if options.quick else options.parts:
         start = time.monotonic()
-        (story,) = run_tests(f"{TEST}[{method}]")
-        found[method] = {"seconds": round(time.monotonic() - start, 1), **story}
-    found = {method: found[method] for method in PARTS if method in found}
+        stories = run_tests(*TESTS[part])
+        if part == OTHERS:
+            others = stories
+        else:
+            found[part] = {"seconds": round(time.monotonic() - start, 1), **stories[0]}
+    found = {part: found[part] for part in PARTS if part in found}
     results = {
         "studies": sum(one["studies"] for one in found.values()),
         "cases": sum(one["cases"] for one in found.values()),
@@ -87,6 +97,7 @@ def run(options: Namespace) -> Measured:
         "named_after_longest": max(one["named_after_longest"] for one in found.values()),
         "problems": sorted({problem for one in found.values() for problem in one["problems"]}),
         "by_method": found,
+        OTHERS: others,
     }
     deadlines = {one["stop_deadline"] for one in found.values()}
     return {"methods": list(found), "stop_deadline": max(deadlines)}, results
@@ -96,11 +107,14 @@ def present(record: Record, places: Places) -> list[Table]:
     """The page `faults.md`, and its tables."""
     rows = [row for one in record.results["by_method"].values() for row in one["rows"]]
     summary, table = _summary(rows), _table(rows, record.settings["methods"])
-    write_text(places.pages / "faults.md", _page(record, summary, table))
-    return [summary, table]
+    others = Table(
+        "Other faults", ("fault", "how it ended"), [(row["fault"], row["ended"]) for row in record.results[OTHERS]]
+    )
+    write_text(places.pages / "faults.md", _page(record, summary, table, others))
+    return [summary, others, table]
 
 
-def _page(record: Record, summary: Table, table: Table) -> str:
+def _page(record: Record, summary: Table, table: Table, others: Table) -> str:
     found, deadline = record.results, record.settings["stop_deadline"]
     return f"""# Faults
 
@@ -122,6 +136,10 @@ A process suffers one of three faults:
 
 A study suffers the same fault in each of its rounds, or at each step of one release. A regression suffers it in its
 first, a middle and its last update.
+
+In the part `stewards` the steward of one party is asked about everything, and answers by `verticopula approve` once the
+coordinator has set the study aside. The party, the coordinator and that command are killed at every step between the
+question and the yes. Nobody was asked twice.
 
 ## What is checked
 When a fault happens before everybody has agreed, every ledger is what it was before the study, byte for byte. After
@@ -149,10 +167,21 @@ connects again, held at its first value, 1 s; left alone it doubles up to 10 s.
 | a party | drawn | nothing is stored yet; a regression: the solver has moved; consent: no record is written |
 | a party | half stored, stored uncounted, stored | as the names say |
 | a party | answered, sent | not sent yet; sent |
+| a party | question unstored, half stored, stored, told | of the question to its stewards; told: to the coordinator |
+| a party | decision seen, told | the steward has decided; the coordinator is to send its request again |
+| a party | yes unused, half used, used | of the request store, before the party consents |
+| a steward's command | undecided, half decided, decided | of the request store |
+| the coordinator | question heard, kept | it is about to write that the study waits; it has |
+| the coordinator | decision heard | it is about to take the study up again |
 | the coordinator | asking, asked | nobody is asked yet; all are |
 | the coordinator | answered | all answers are here, the journal has none |
 | the coordinator | half kept, kept | in the middle of the journal's record; after it |
 | the coordinator | half written, renamed, done | of the result; at *renamed* the study is still "running" on disk |
+
+## Other faults
+Each row is a test that passed. "As undisturbed" and "identical" are checked as above.
+
+{others.to_markdown()}
 
 ## All cases
 {table.to_markdown()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,3 +71,14 @@ def browser() -> Iterator[Browser]:
     from tests.browsers import open_browser
 
     yield from open_browser()
+
+
+@pytest.fixture(autouse=True)
+def fault_row(request: pytest.FixtureRequest) -> None:
+    """Record the row of a test that has one, for `python -m benchmarks faults`; it counts only if the test passes."""
+    marker = request.node.get_closest_marker("fault_row")
+    if marker is not None:
+        called = getattr(request.node, "callspec", None)
+        fault, ended = (words.format(**({} if called is None else called.params)) for words in marker.args)
+        row = json.dumps({"fault": fault, "ended": ended})
+        request.node.user_properties.append(("result", row))

@@ -98,6 +98,10 @@ def test_tables_that_cannot_be_written_stop_a_run_before_it_spends(server: Serve
     assert not (tmp_path / "vault").exists()
 
 
+@pytest.mark.fault_row(
+    "a party's database ({kind}) killed while its table is read",
+    "failed, named, nothing spent; with the database resumed; every ledger once",
+)
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_a_server_that_is_killed_while_it_is_read_costs_nothing_and_the_study_is_resumed(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

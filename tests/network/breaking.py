@@ -269,12 +269,17 @@ def reconnect_soon() -> None:
 
 def run(arguments: Sequence[str]) -> None:
     """One process of a kit; does not return before it ends."""
+    from breaking_consent import break_coordinator_that_waits, break_party_that_waits, break_store
+
     from verticopula.cli.app import main
 
     FAULTS.mkdir(exist_ok=True)
-    breaker = Breaker(Path(arguments[1]).name)
+    command, kit = arguments[:2]
+    breaker = Breaker("steward" if command == "approve" else Path(kit).name)
     reconnect_soon()
-    (break_coordinator if arguments[0] == "serve" else break_party)(breaker)
+    broken = {"serve": (break_coordinator, break_coordinator_that_waits), "approve": (break_store,)}
+    for break_parts in broken.get(command, (break_party, break_store, break_party_that_waits)):
+        break_parts(breaker)
     sys.argv = ["verticopula", *arguments]
     main()
 

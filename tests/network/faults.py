@@ -8,6 +8,7 @@ twice was sent in the same bytes; and the tables are those that an undisturbed r
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +33,7 @@ from tests.network.harness import LONG_DEADLINE, PARTIES, PATIENCE, Net, network
 from verticopula.data.table_files import read_table
 from verticopula.network.control_messages import ResumeRequest
 from verticopula.network.key_signing import certificate_authenticity
+from verticopula.network.startup_kit import Kit
 from verticopula.network.study_lead import Lead
 from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.network.study_runner import run_study
@@ -44,7 +47,7 @@ from verticopula.storage.vault import Vault
 
 Kind = Literal["kill", "stop", "restart", "full disk"]
 
-SERVER = "server"
+SERVER, STEWARD = "server", "steward"  # a steward's command is a process, too
 EVERYBODY = (SERVER, *PARTIES)
 BREAKING = str(Path(__file__).with_name("breaking.py"))
 SIGNALS: dict[Kind, str] = {"kill": "SIGKILL", "stop": "SIGSTOP", "restart": "SIGTERM", "full disk": "NOSPACE"}
@@ -173,20 +176,23 @@ class ProcessStarter:
     """Forks processes that are as good as started ones; `breaking.process_starter` is its other end."""
 
     process: subprocess.Popen[str]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self, net: Net, name: str) -> None:
         kit = net.folder / "kits" / name
         files = [] if name == SERVER else ["--data", f"{name}.csv", "--policy", f"{name}.toml"]
-        order = {
-            "arguments": ["serve" if name == SERVER else "join", str(kit), *files],
-            "folder": str(net.folder),
-            "output": str(kit / "output.txt"),
-        }
+        arguments = ["serve" if name == SERVER else "join", str(kit), *files]
+        net.processes[name] = self.run(net, arguments, kit / "output.txt")  # type: ignore[assignment]
+
+    def run(self, net: Net, arguments: Sequence[str], output: Path) -> Child:
+        """A process of this command."""
+        order = {"arguments": list(arguments), "folder": str(net.folder), "output": str(output)}
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        net.processes[name] = Child(int(self.process.stdout.readline()))  # type: ignore[assignment]
+        with self._lock:
+            self.process.stdin.write(json.dumps(order) + "\n")
+            self.process.stdin.flush()
+            return Child(int(self.process.stdout.readline()))
 
 
 @contextlib.contextmanager
@@ -210,6 +216,7 @@ class FaultyNetwork:
     lead: Lead
     process_starter: ProcessStarter | None = None
     references: dict[str, Reference] = field(default_factory=dict)
+    signing: Path | None = None  # copies of the kits that a replay signs with, where they have been renewed since
 
     @property
     def records(self) -> StudyStore:
@@ -239,11 +246,12 @@ class FaultyNetwork:
             start = time.time()
             study = self._run_undisturbed(method, settings)
             steps = [event for event in self.events(start) if event["what"] in ("asking", "kept")]
-            asked, kept = steps[::2], steps[1::2]
-            rounds = tuple(event["round"] for event in kept)
-            assert rounds == tuple(event["round"] for event in asked)
+            # Where stewards were asked, a round is asked twice and kept once.
+            kept = [(one, after) for one, after in itertools.pairwise(steps) if after["what"] == "kept"]
+            assert all((one["what"], one["round"]) == ("asking", after["round"]) for one, after in kept)
+            rounds = tuple(after["round"] for _, after in kept)
             # A deadline is for parties: what the coordinator computes between two rounds is no part of it.
-            longest = max(after["time"] - before["time"] for before, after in zip(asked, kept, strict=True))
+            longest = max(after["time"] - before["time"] for before, after in kept)
             deadline = max(STOP_DEADLINE, math.ceil(10.0 * longest))  # a busy machine is slow, and nobody is stopped
             self.references[key] = Reference(method, rounds, self.budget(study), self.tables(study), deadline)
         return self.references[key]
@@ -293,14 +301,40 @@ class FaultyNetwork:
 
     def plan(self, faults: Sequence[Fault]) -> None:
         """What happens from now on; what was planned before and did not happen is forgotten."""
-        plan_faults(self.net.folder, EVERYBODY, faults)
+        plan_faults(self.net.folder, (*EVERYBODY, STEWARD), faults)
+
+    def next_faults(self) -> list[Fault]:
+        """The fault of each process that is to happen next."""
+        happened, found = Counter(one.fault.who for one in self.happened()), []
+        for who in (*EVERYBODY, STEWARD):
+            plan = self.net.folder / "faults" / f"{who}.plan"
+            lines = plan.read_text("utf-8").splitlines() if plan.exists() else []
+            found += [json.loads(line) for line in lines[happened[who] :][:1]]
+        return [Fault(one["who"], one["kind"], one["round"], one["point"]) for one in found]
 
     def wait_for_faults(self, count: int) -> None:
         end = time.monotonic() + PATIENCE
-        while len(self._happened(0)) < count:
+        while len(self.happened()) < count:
             if time.monotonic() > end:
                 raise TimeoutError("a planned fault does not happen")
             time.sleep(0.02)
+
+    def wait_until_stopped(self, who: str) -> None:
+        """Until the planned SIGSTOP has come; a SIGCONT before it would be lost."""
+        self.wait_for_faults(1)
+        stat = Path(f"/proc/{self.net.processes[who].pid}/stat")
+        end = time.monotonic() + PATIENCE
+        while stat.read_text("ascii").rpartition(") ")[2][0] != "T":
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def go_on(self, who: str, *, killed: bool = False) -> None:
+        """Let a process that was stopped go on; or kill it as it is, and start it again."""
+        if killed:
+            self.net.signal(who, signal.SIGKILL)
+            self.start(who)
+        else:
+            self.net.signal(who, signal.SIGCONT)
 
     def _recover(
         self, study: str, faults: Sequence[Fault], deadline: float
@@ -310,7 +344,7 @@ class FaultyNetwork:
         resumed, due = 0, 0  # `due`: failures that faults explain, and that are still to be resumed
         end = time.monotonic() + PATIENCE + 15.0 * len(faults)
         while time.monotonic() < end:
-            for new in self._happened(len(injected)):
+            for new in self.happened(len(injected)):
                 found, deadline = self._recover_from(study, new, deadline)
                 problems += found
                 injected.append(new)
@@ -323,7 +357,7 @@ class FaultyNetwork:
             if record.state == "failed" and due > 0 and self._is_expected(record.note, injected):
                 resumed, due = resumed + 1, due - 1
                 self.resume(study, deadline)
-            elif record.state == "failed" and not self._happened(len(injected)):
+            elif record.state == "failed" and not self.happened(len(injected)):
                 if "did not answer" not in record.note or deadline >= LONG_DEADLINE:
                     problems.append(f"failed: {record.note}")
                     break
@@ -338,7 +372,7 @@ class FaultyNetwork:
         the deadline that it had then. Where a busy machine made others late, it is resumed with a longer one."""
         while True:
             record = self.wait_until(study, "failed", "done")
-            is_hurt = any(one.fault.who == who for one in self._happened(0))
+            is_hurt = any(one.fault.who == who for one in self.happened())
             late = "did not answer within" in record.note and not (is_hurt and is_named(record.note, who, deadline))
             if record.state == "done" or not late or deadline >= LONG_DEADLINE:
                 return record, deadline
@@ -355,9 +389,10 @@ class FaultyNetwork:
         late = "did not answer" in note and any(one.fault.kind == "stop" for one in injected)
         return late or ("No space left" in note and any(one.fault.kind == "full disk" for one in injected))
 
-    def _happened(self, skip: int) -> list[InjectedFault]:
+    def happened(self, skip: int = 0) -> list[InjectedFault]:
+        """The planned faults that have happened, in their order, without the first few."""
         found = []
-        for who in EVERYBODY:
+        for who in (*EVERYBODY, STEWARD):
             done = self.net.folder / "faults" / f"{who}.done"
             for line in done.read_text("utf-8").splitlines() if done.exists() else ():
                 with contextlib.suppress(ValueError):
@@ -369,6 +404,8 @@ class FaultyNetwork:
     def _recover_from(self, study: str, new: InjectedFault, deadline: float) -> tuple[list[str], float]:
         """Start it again, or let it go on once the deadline is over. Problems, and the study's deadline from now on."""
         who, kind = new.fault.who, new.fault.kind
+        if who == STEWARD:  # they give the command again where their answer did not arrive
+            return [], deadline
         if kind in ("kill", "restart"):
             self.net.wait_for_end(who)
             self.start(who)
@@ -463,7 +500,7 @@ class FaultyNetwork:
                     key=self.net.kit(name).id_key(),
                     vault=vaults.enter_context(Vault.open(copy)),
                     policy=Policy.from_toml(self.net.folder / f"{name}.toml"),
-                    authenticity=certificate_authenticity(self.net.kit(name)),
+                    authenticity=certificate_authenticity(Kit.read((self.signing or self.net.folder / "kits") / name)),
                 )
             before = [len(members[name].vault.ledger) for name in PARTIES]
             records = StudyStore(Path(folder) / "studies")
@@ -548,12 +585,14 @@ def _read_tables(folder: Path) -> dict[str, bytes]:
 
 
 @contextlib.contextmanager
-def faulty_network(folder: Path, *, forked: bool = True) -> Iterator[FaultyNetwork]:
+def faulty_network(
+    folder: Path, *, forked: bool = True, policies: Mapping[str, str] | None = None
+) -> Iterator[FaultyNetwork]:
     """A running federation; all of its processes have ended when the block has."""
     reconnect_soon()  # the lead's connection, in this process
     with contextlib.ExitStack() as stack:
         hands = stack.enter_context(process_starter()) if forked else None
-        net = stack.enter_context(network(folder, tables=tables_beyond_a_copula()))
+        net = stack.enter_context(network(folder, tables=tables_beyond_a_copula(), policies=policies))
         found = FaultyNetwork(net, stack.enter_context(net.lead()), hands)
         found.start(*EVERYBODY)
         yield found

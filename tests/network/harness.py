@@ -176,8 +176,8 @@ class Net:
     # ---- studies --------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def lead(self) -> Iterator[Lead]:
-        with Lead(self.kit("lead")) as lead:
+    def lead(self, name: str = "lead") -> Iterator[Lead]:
+        with Lead(self.kit(name)) as lead:
             yield lead
 
     def submit(self, lead: Lead, *, kind: str = "synthesis", deadline: float = LONG_DEADLINE, **settings: Any) -> str:
@@ -204,13 +204,13 @@ class Net:
             time.sleep(0.05)
         raise TimeoutError(f"study {study} took longer than {seconds} s: {found}")
 
-    def wait_until_connected(self, *names: str) -> None:
+    def wait_until_connected(self, *names: str, lead: str = "lead") -> None:
         """Until the coordinator has a session with each of these parties; with all where none is named."""
         wanted = set(names) or {party.name for party in self.federation.parties}
         end = time.monotonic() + PATIENCE
-        with self.lead() as lead:
+        with self.lead(lead) as asking:
             while True:
-                reply: StatusReply = lead.ask(StatusRequest(), seconds=PATIENCE)
+                reply: StatusReply = asking.ask(StatusRequest(), seconds=PATIENCE)
                 if wanted <= {party.name for party in reply.parties if party.connected}:
                     return
                 assert time.monotonic() < end, f"not connected: {reply.parties}"

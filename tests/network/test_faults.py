@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.network.consent_faults import ASKED, consent_plans, measure_consent
 from tests.network.fault_table import measure, plans_of, rows_of, summarise
-from tests.network.faults import EVERYBODY, METHODS, SERVER, Fault, FaultyNetwork, faulty_network, is_named
+from tests.network.faults import EVERYBODY, METHODS, SERVER, STEWARD, Fault, FaultyNetwork, faulty_network, is_named
 from tests.network.harness import PATIENCE, Net
 from verticopula.network.provisioning import provision
 
@@ -40,6 +41,15 @@ def test_every_process_in_every_round(method: str, record_property: Callable[[st
     assert {row["who"] for row in rows_of(outcomes)} == set(EVERYBODY)
 
 
+@pytest.mark.timeout(3600)
+def test_consent_of_a_steward_killed_at_every_step(record_property: Callable[[str, str], None]) -> None:
+    outcomes = measure_consent(consent_plans())
+    record_property("result", json.dumps(summarise(outcomes)))
+    assert {outcome.study: outcome.problems for outcome in outcomes if outcome.problems} == {}
+    assert len(rows_of(outcomes)) == sum(map(len, consent_plans()))
+    assert {row["who"] for row in rows_of(outcomes)} == {ASKED, SERVER, STEWARD}
+
+
 def test_processes_that_were_started_and_not_forked_fare_the_same(tmp_path: Path) -> None:
     with faulty_network(tmp_path, forked=False) as found:
         faults = [Fault("left", "kill", "release", "stored"), Fault(SERVER, "kill", "release", "answered")]
@@ -52,6 +62,10 @@ def test_seeded_study_gives_the_same_tables_whatever_was_killed(faulty: FaultyNe
     assert faulty.run_with_faults("vcds", faults, random_state=7).problems == ()
 
 
+@pytest.mark.fault_row(
+    "a party killed twice while the coordinator is down",
+    "went on; ledgers as undisturbed; tables identical",
+)
 def test_party_killed_while_the_coordinator_is_down(faulty: FaultyNetwork) -> None:
     reference, start = faulty.reference("vcds"), time.time()
     study = faulty.begin("vcds", [Fault(SERVER, "kill", "release", "answered")])
@@ -66,6 +80,10 @@ def test_party_killed_while_the_coordinator_is_down(faulty: FaultyNetwork) -> No
     assert_done(faulty, reference.method, study, start)
 
 
+@pytest.mark.fault_row(
+    "the coordinator killed with two studies in its queue",
+    "both went on; ledgers as undisturbed; tables identical",
+)
 def test_two_studies_are_queued_when_the_coordinator_is_killed(faulty: FaultyNetwork) -> None:
     start = time.time()
     faulty.reference("vcds")
@@ -77,6 +95,10 @@ def test_two_studies_are_queued_when_the_coordinator_is_killed(faulty: FaultyNet
     assert_done(faulty, "vcds", second, start)
 
 
+@pytest.mark.fault_row(
+    "the lead's command killed while it waits",
+    "the study went on; fetched later, byte for byte",
+)
 def test_lead_killed_while_it_waits_fetches_the_study_later(faulty: FaultyNetwork, tmp_path: Path) -> None:
     own = ["submit", str(faulty.net.folder / "federation.toml"), "--kit", str(faulty.net.folder / "kits" / "lead")]
     command = [sys.executable, "-u", "-m", "verticopula", *own, "--out"]
@@ -96,6 +118,10 @@ def test_lead_killed_while_it_waits_fetches_the_study_later(faulty: FaultyNetwor
     assert (tmp_path / "two" / "synthetic" / "left.csv").read_bytes() == faulty.tables(study)["synthetic/left.csv"]
 
 
+@pytest.mark.fault_row(
+    "resumed while the party is still silent; the coordinator killed then",
+    "failed again, named; resumed; ledgers as undisturbed; tables identical",
+)
 def test_resumed_too_early_it_fails_again_and_the_next_time_it_is_done(faulty: FaultyNetwork) -> None:
     reference, start = faulty.reference("vcds"), time.time()
     study = faulty.begin("vcds", [Fault("left", "stop", "release", "asked")], reference.stop_deadline)
@@ -127,6 +153,10 @@ def test_a_party_that_only_the_machine_made_late_is_not_taken_for_the_silent_one
     assert_done(faulty, reference.method, study, start)
 
 
+@pytest.mark.fault_row(
+    "{who} stopped for so long that its line is cut",
+    "went on, or named and resumed; ledgers as undisturbed; tables identical",
+)
 @pytest.mark.parametrize("who", ["left", SERVER])
 def test_stopped_for_so_long_that_the_line_is_cut(faulty: FaultyNetwork, who: str) -> None:
     reference, start = faulty.reference("vcds"), time.time()
@@ -141,6 +171,10 @@ def test_stopped_for_so_long_that_the_line_is_cut(faulty: FaultyNetwork, who: st
     assert_done(faulty, reference.method, study, start)
 
 
+@pytest.mark.fault_row(
+    "the coordinator's disk full, twice in a round",
+    "failed, resumed; ledgers as undisturbed; tables identical",
+)
 def test_full_disk_of_the_coordinator_fails_the_study_and_not_the_coordinator(faulty: FaultyNetwork) -> None:
     faults = [Fault(SERVER, "full disk", "release", "half kept"), Fault(SERVER, "full disk", "release", "failing")]
     outcome = faulty.run_with_faults("vcds", faults)
@@ -148,6 +182,10 @@ def test_full_disk_of_the_coordinator_fails_the_study_and_not_the_coordinator(fa
     assert outcome.resumed == 1
 
 
+@pytest.mark.fault_row(
+    "a party's disk full in round {name} of raw-glm",
+    "failed, resumed; ledgers as undisturbed; tables identical",
+)
 @pytest.mark.parametrize("name", ["design", "update 9"])
 def test_full_disk_in_a_regression_is_no_step_of_it(faulty: FaultyNetwork, name: str) -> None:
     outcome = faulty.run_with_faults("raw-glm", [Fault("right", "full disk", name, "drawn")])
@@ -155,6 +193,10 @@ def test_full_disk_in_a_regression_is_no_step_of_it(faulty: FaultyNetwork, name:
     assert outcome.resumed == 1
 
 
+@pytest.mark.fault_row(
+    "a party started without its vault",
+    "failed, named; with the vault resumed; ledgers as undisturbed; tables identical",
+)
 def test_party_without_its_vault_is_named_and_goes_on_with_it(faulty: FaultyNetwork) -> None:
     reference, start = faulty.reference("vcds"), time.time()
     study = faulty.begin("vcds", [Fault("left", "kill", "release", "stored")])
@@ -173,6 +215,10 @@ def test_party_without_its_vault_is_named_and_goes_on_with_it(faulty: FaultyNetw
     assert_done(faulty, reference.method, study, start)
 
 
+@pytest.mark.fault_row(
+    "a party started with the keys of another federation",
+    "not let in, named; with its own resumed; ledgers as undisturbed",
+)
 def test_party_with_the_keys_of_another_federation_is_not_let_in(faulty: FaultyNetwork, tmp_path: Path) -> None:
     reference, start = faulty.reference("vcds"), time.time()
     provision(faulty.net.federation, tmp_path / "kits")

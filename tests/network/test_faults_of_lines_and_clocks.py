@@ -57,6 +57,10 @@ def lined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FaultyNetw
         yield found, line
 
 
+@pytest.mark.fault_row(
+    "200 ms and 5 % of packets lost, a study by {method}",
+    "ledgers as undisturbed; tables identical",
+)
 @pytest.mark.parametrize("method", ["vcds", "strict"])
 def test_loss_and_latency_change_nothing_but_the_time(lined: tuple[FaultyNetwork, SlowLine], method: str) -> None:
     found, line = lined
@@ -66,6 +70,10 @@ def test_loss_and_latency_change_nothing_but_the_time(lined: tuple[FaultyNetwork
     assert line.passed > passed + 100
 
 
+@pytest.mark.fault_row(
+    "two parties and the coordinator killed behind 200 ms and 5 % loss",
+    "went on; ledgers as undisturbed; tables identical",
+)
 def test_processes_die_behind_a_slow_line(lined: tuple[FaultyNetwork, SlowLine]) -> None:
     found, _ = lined
     faults = [Fault("left", "kill", "release", "stored"), Fault(SERVER, "kill", "release", "half kept")]
@@ -73,6 +81,10 @@ def test_processes_die_behind_a_slow_line(lined: tuple[FaultyNetwork, SlowLine])
     assert found.run_with_faults("vcds", faults).problems == ()
 
 
+@pytest.mark.fault_row(
+    "all lines cut in the middle of every round",
+    "went on; ledgers as undisturbed; tables identical",
+)
 def test_a_line_that_breaks_in_the_middle_of_every_round(lined: tuple[FaultyNetwork, SlowLine]) -> None:
     found, line = lined
     reference, start, cuts = found.reference("vcds"), time.time(), line.cuts
@@ -90,11 +102,15 @@ def test_a_line_that_breaks_in_the_middle_of_every_round(lined: tuple[FaultyNetw
     assert found.check_budget(reference, study, start) + found.check_tables(reference, study) == []
 
 
+@pytest.mark.fault_row(
+    "all lines silent for a minute",
+    "status names who is waited for; went on; ledgers as undisturbed; tables identical",
+)
 def test_a_line_that_falls_silent_for_longer_than_keepalive(lined: tuple[FaultyNetwork, SlowLine]) -> None:
     found, line = lined
     reference, start = found.reference("vcds"), time.time()
     study = found.begin("vcds", [Fault("left", "stop", "release", "asked")])
-    wait_until_stopped(found, "left")
+    found.wait_until_stopped("left")
     line.fall_silent()
     found.net.signal("left", signal.SIGCONT)
     time.sleep(_KEEPALIVE)
@@ -105,16 +121,6 @@ def test_a_line_that_falls_silent_for_longer_than_keepalive(lined: tuple[FaultyN
     line.go_on()
     assert found.wait_until(study, "done", "failed").state == "done"
     assert found.check_budget(reference, study, start) + found.check_tables(reference, study) == []
-
-
-def wait_until_stopped(found: FaultyNetwork, who: str) -> None:
-    """Until the planned SIGSTOP has come; a SIGCONT before it would be lost."""
-    found.wait_for_faults(1)
-    stat = Path(f"/proc/{found.net.processes[who].pid}/stat")
-    end = time.monotonic() + PATIENCE
-    while stat.read_text("ascii").rpartition(") ")[2][0] != "T":
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # ---- clocks ------------------------------------------------------------------------------------------
@@ -139,7 +145,7 @@ class ClockedNetwork(FaultyNetwork):
     def jump(self, who: str, name: str, point: str, seconds: int) -> str:
         """A study in which one clock jumps at this point of this round; what becomes of it is up to the caller."""
         study = self.begin("vcds", [Fault(who, "stop", name, point)])
-        wait_until_stopped(self, who)
+        self.wait_until_stopped(who)
         self.set_clock(who, seconds)
         self.net.signal(who, signal.SIGCONT)
         return study
@@ -177,6 +183,10 @@ def test_the_clocks_of_the_processes_can_be_set(clocks: ClockedNetwork) -> None:
     assert times["left"] > times["middle"]
 
 
+@pytest.mark.fault_row(
+    "the clock of {who} jumps by {seconds:+} s in round {name}",
+    "went on; ledgers as undisturbed; tables identical",
+)
 @pytest.mark.parametrize(
     ("who", "name", "seconds"), [(SERVER, "release", _DAY), (SERVER, "release", -_DAY), ("left", "begin", _DAY)]
 )
@@ -190,6 +200,10 @@ def test_a_clock_that_jumps_by_a_day_is_nobodys_business(
     assert_charged_once(clocks, study)
 
 
+@pytest.mark.fault_row(
+    "a party's clock 40 days back, before its certificate's first day",
+    "failed, named, nothing spent; resumed; ledgers as undisturbed",
+)
 def test_a_clock_that_goes_back_before_the_certificates_first_day_costs_nobody_anything(clocks: ClockedNetwork) -> None:
     clocks.reference("vcds")
     study = clocks.jump("left", "begin", "asked", -40 * _DAY)
@@ -204,6 +218,10 @@ def test_a_clock_that_goes_back_before_the_certificates_first_day_costs_nobody_a
     assert_charged_once(clocks, study)
 
 
+@pytest.mark.fault_row(
+    "the clock of a party jumps by {seconds:+} s between its yes and its release",
+    "asked again: the yes is over; resumed; ledgers as undisturbed",
+)
 @pytest.mark.parametrize("seconds", [40 * _DAY, -40 * _DAY, -_DAY])
 def test_a_yes_does_not_outlive_its_days_whichever_way_the_clock_jumps(clocks: ClockedNetwork, seconds: int) -> None:
     clocks.reference("vcds")
@@ -219,6 +237,10 @@ def test_a_yes_does_not_outlive_its_days_whichever_way_the_clock_jumps(clocks: C
     assert_charged_once(clocks, study)
 
 
+@pytest.mark.fault_row(
+    "the coordinator's clock ten years ahead in mid-study",
+    "went on; ledgers as undisturbed; tables identical",
+)
 def test_a_coordinator_whose_clock_is_ten_years_ahead_finishes_what_runs(clocks: ClockedNetwork) -> None:
     clocks.reference("vcds")
     study = clocks.jump(SERVER, "release", "asked", 3_650 * _DAY)
@@ -230,6 +252,10 @@ def test_a_coordinator_whose_clock_is_ten_years_ahead_finishes_what_runs(clocks:
 # ---- disks ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault_row(
+    "disks full at every step of a release, of consent and of the journal",
+    "failed and resumed each time; ledgers as undisturbed; tables identical",
+)
 def test_a_disk_that_is_full_at_every_step_of_a_release_and_of_the_journal(tmp_path: Path) -> None:
     # `half recorded` is what is left where the ledger could not take back what it wrote.
     points = ("unrecorded", "half recorded", "recorded uncounted", "drawn", "half stored", "stored uncounted")
@@ -245,6 +271,10 @@ def test_a_disk_that_is_full_at_every_step_of_a_release_and_of_the_journal(tmp_p
 # ---- many --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault_row(
+    "20 parties, of which eight and the coordinator are killed",
+    "went on; every ledger once",
+)
 def test_twenty_parties_of_which_some_die(tmp_path: Path) -> None:
     reconnect_soon()
     names = [f"party{number:02d}" for number in range(20)]
