@@ -16,7 +16,8 @@ from verticopula.protocol.messages import ColumnQuery, ReleaseRequest
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.wire import REQUEST_KINDS, decode
 from verticopula.storage.ledger import Ledger
-from verticopula.storage.vault import Vault, inspect_vault
+from verticopula.storage.vault import Vault
+from verticopula.storage.vault_files import inspect_vault
 
 OLD = Path(__file__).parent / "v0_1"
 METHODS = ("vcds", "evcds", "ievcds", "refined", "strict")

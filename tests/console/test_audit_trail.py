@@ -6,9 +6,10 @@ import hashlib
 import io
 import json
 import shutil
+import time
 import zipfile
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from verticopula.network.audit_trail import export_audit_trail, verify_audit_tra
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.startup_kit import Kit
 from verticopula.storage.ledger import Ledger
+from verticopula.storage.request_store import RequestStore
 from verticopula.storage.steward_keys import Steward
 from verticopula.storage.vault import Vault
 from verticopula.storage.withdrawals import Withdrawals
@@ -97,10 +99,34 @@ def test_the_consoles_zip_is_the_same_folder(decided: Kit, inside: OpenConsole, 
     assert verify_audit_trail(tmp_path / "unpacked" / "audit-trail").requests == 3
 
 
+def test_a_trail_says_what_was_removed(decided: Kit, tmp_path: Path) -> None:
+    """The yes to a study whose request is gone still counts, and so does what was released."""
+    folder = decided.folder / "vault"
+    with Vault.open(folder) as vault:
+        paid = [replace(entry, request="a" * 64) for entry in vault.ledger if entry.study == "loans-autumn"][:1]
+        vault.ledger.append(paid)
+        vault.remove_replies("bank", "loans-autumn", "join", 1.0)
+    store = store_of(decided)
+    later = replace_clock(store, 400 * 86_400.0)
+    assert later.remove_old(later._clock() - 30 * 86_400.0, lambda study: True, "join") == 3
+    trail = export_audit_trail(decided, folder, tmp_path / "after")
+    found = verify_audit_trail(trail)
+    assert (found.requests, found.removed, found.unasked) == (0, 1, 2)
+    assert "a" * 64 in (trail / "removed.jsonl").read_text()
+    change(trail, "removed.jsonl", "a" * 64, "b" * 64)
+    with pytest.raises(LedgerError):
+        verify_audit_trail(trail)
+
+
+def replace_clock(store: RequestStore, seconds: float) -> RequestStore:
+    return RequestStore(store.path, lambda: time.time() + seconds)
+
+
 def test_a_trail_of_before_there_were_withdrawals_is_verified(trail: Path, decided: Kit) -> None:
-    (trail / "withdrawals.jsonl").unlink()
     contents = json.loads((trail / "audit.json").read_text())
-    del contents["files"]["withdrawals.jsonl"]
+    for name in ("withdrawals.jsonl", "removed.jsonl"):
+        (trail / name).unlink()
+        del contents["files"][name]
     raw = json.dumps(contents).encode()
     (trail / "audit.json").write_bytes(raw)
     signature = certificate_authenticity(decided).sign(b"verticopula audit trail 1\0" + raw)

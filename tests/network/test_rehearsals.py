@@ -17,7 +17,8 @@ from tests.network.faults import METHODS, SERVER, Fault, FaultyNetwork, faulty_n
 from tests.network.harness import PATIENCE
 from verticopula.errors import LedgerError
 from verticopula.protocol.messages import MESSAGE_VERSION
-from verticopula.storage.vault import Vault, inspect_vault
+from verticopula.storage.vault import Vault
+from verticopula.storage.vault_files import inspect_vault
 
 pytestmark = pytest.mark.processes  # those that are marked `network`, too, run with the whole tables
 

@@ -17,11 +17,13 @@ from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.messages import ColumnQuery, ReleaseRequest
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.study_removal import remove_study
 from verticopula.protocol.wire import encode
 from verticopula.schema.federation import Federation
 from verticopula.storage.blobs import FolderBlobs
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
+from verticopula.storage.records import FolderRecords
 from verticopula.storage.vault import Vault
 from verticopula.storage.withdrawals import Withdrawals
 
@@ -128,3 +130,65 @@ def open_and_close(folder: Path) -> None:
 def withdraw_people(folder: Path, first: int, count: int) -> None:
     for number in range(first, first + count):
         Withdrawals(folder).record("withdrawn", [f"p{number}"], "", "anna")
+
+
+REMOVAL_POINTS = (
+    "before the mark",
+    "half a mark",
+    "after the mark",
+    "nothing of the line",
+    "half a line",
+    "after the line",
+    "between replies",
+    "after the replies",
+    "before a record goes",
+    "after a record has gone",
+    "between records",
+)
+
+
+def _die_removing(point: str) -> None:
+    """Arrange to die there."""
+    write, discard, delete = os.write, FolderBlobs.discard, FolderRecords.discard
+    gone: list[str] = []
+
+    def dying_discard(self: FolderBlobs, key: str) -> None:
+        if self.folder.name == "replies" and point == "between replies" and gone:
+            die()
+        if self.folder.name == "studies" and point == "before a record goes":
+            die()
+        discard(self, key)
+        gone.append(key)
+        if self.folder.name == "studies" and point == "after a record has gone":
+            die()
+
+    def dying_delete(self: FolderRecords, name: str) -> None:
+        if point == "between records" and gone:
+            die()
+        delete(self, name)
+
+    def torn(handle: int, data: bytes) -> int:
+        write(handle, data[: 0 if point == "nothing of the line" else len(data) // 2])
+        return die()  # type: ignore[no-any-return]
+
+    FolderBlobs.discard, FolderRecords.discard = dying_discard, dying_delete  # type: ignore[method-assign]
+    if point == "before the mark":
+        FolderRecords.put = die  # type: ignore[method-assign]
+    elif point == "half a mark":
+        whole = Path.replace
+        Path.replace = lambda self, to: die() if self.parent.name == "studies" else whole(self, to)  # type: ignore[method-assign, assignment]
+    elif point == "after the mark":
+        Vault.remove_replies = die  # type: ignore[method-assign]
+    elif point in ("nothing of the line", "half a line"):
+        os.write = torn
+    elif point == "after the line":
+        Vault._delete_removed = die  # type: ignore[method-assign]
+    elif point == "after the replies":
+        Vault._write_head = die  # type: ignore[method-assign]
+
+
+def remove_and_die(folder: Path, party: str, study: str, point: str) -> None:
+    vault = Vault.open(folder)
+    _die_removing(point)
+    remove_study(vault, party, study, "anna", 2.0e9)
+    die()

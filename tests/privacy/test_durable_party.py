@@ -43,7 +43,8 @@ from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.blobs import MemoryBlobs
 from verticopula.storage.known_tables import NO_ACCOUNT, TableAccount
 from verticopula.storage.ledger import read_ledger
-from verticopula.storage.vault import Vault, inspect_vault
+from verticopula.storage.vault import Vault
+from verticopula.storage.vault_files import inspect_vault
 from verticopula.transport.delivery import drive
 
 PRICE = 2 * (0.5 + 0.25)

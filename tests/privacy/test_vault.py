@@ -37,7 +37,8 @@ from verticopula.storage.blobs import FolderBlobs
 from verticopula.storage.id_sketch import SKETCH_SIZE, canonical_id, hash_people, is_same_table, sketch_ids, smallest
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
-from verticopula.storage.vault import Vault, inspect_vault, is_vault
+from verticopula.storage.vault import Vault
+from verticopula.storage.vault_files import inspect_vault, is_vault
 
 KEY = "a" * 64
 OTHER = "b" * 64

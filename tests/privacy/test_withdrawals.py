@@ -7,7 +7,6 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +16,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.members import KEY, SEEDED
-from tests.network.harness import small_federation, small_tables
+from tests.members import SEEDED
 from tests.privacy.durable import OTHERS, withdraw_people
+from tests.privacy.kept_parties import FEDERATION, TABLES, Parties
 from verticopula import NotPrivateWarning, Policy, Synthesizer, VerticalGLM
 from verticopula.errors import ConsentPending, LedgerError, ProtocolError, SettingsError
-from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.network.stored_consent import StoredConsent
-from verticopula.protocol.messages import BeginReply, BeginRequest, PresenceReply, Reply, Request
-from verticopula.protocol.party.member import Member
-from verticopula.protocol.party.refreshed_member import RefreshedMember
+from verticopula.protocol.messages import BeginReply, BeginRequest, PresenceReply
 from verticopula.protocol.study_lifecycle import begin_study
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import encode
 from verticopula.schema.methods import METHODS
 from verticopula.storage.request_store import RequestStore
 from verticopula.storage.steward_keys import Steward
-from verticopula.storage.vault import Vault, inspect_vault
+from verticopula.storage.vault import Vault
+from verticopula.storage.vault_files import inspect_vault
 from verticopula.storage.withdrawals import WITHDRAWALS_FILE, Withdrawals, count_left_out
 from verticopula.transport.delivery import drive
-from verticopula.transport.in_process_transport import InProcessTransport
 
-FEDERATION, TABLES = small_federation(), small_tables(80)
 GONE = ("person-00004", "person-00031", "person-00077")
 SPELLED = (" PERSON-00004", "Person 31", "person-77.0")  # as a steward may type them
 RAW = Policy(allow_seeded=True, methods=(*METHODS, "raw-glm"))
@@ -190,62 +185,6 @@ def test_a_run_is_that_of_tables_without_them(folder: Path, tmp_path: Path, meth
 
 
 # ---- between organisations -----------------------------------------------------------------------------
-
-
-class Parties:
-    """Members on vaults, each of which can be made anew; what they reply is kept."""
-
-    def __init__(self, base: Path, tables: dict[str, pl.DataFrame], policy: Policy = SEEDED, **own: Any) -> None:
-        self.tables, self.folders = tables, {name: base / name for name in tables}
-        self._policy, self._own = policy, own
-        self.vaults: dict[str, Vault] = {}
-        self.replies: list[tuple[str, Request, Reply]] = []
-        self.start()
-
-    def start(self) -> None:
-        self.close()
-        self.vaults = {name: Vault.open(folder) for name, folder in self.folders.items()}
-        self.members = {
-            name: RefreshedMember(_Frame(self, name), self._make(name), self.tables[name]) for name in self.tables
-        }
-
-    def _make(self, name: str) -> Any:
-        common = {
-            "key": KEY,
-            "authenticity": shared_authenticity(KEY),
-            "policy": self._policy,
-            **self._own.get(name, {}),
-        }
-        return partial(Member, FEDERATION, name, vault=self.vaults[name], **common)
-
-    def withdraw(self, party: str, *ids: str) -> None:
-        Withdrawals(self.folders[party]).record("withdrawn", ids, "", "anna")
-
-    def deliver(self, requests: Any) -> dict[str, Reply]:
-        found = InProcessTransport(self.members).deliver(requests)
-        self.replies += [(name, requests[name], reply) for name, reply in found.items()]
-        return found
-
-    def fit(self, method: str, study: str = "study") -> Synthesizer:
-        unit = {"unit": "person", "delta": 1e-6} if method == "strict" else {"unit": "variable"}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotPrivateWarning)
-            return Synthesizer(FEDERATION, method, epsilon=8.0, random_state=5, **unit).fit_transport(self, study=study)
-
-    def close(self) -> None:
-        for vault in self.vaults.values():
-            vault.close()
-
-
-class _Frame:
-    def __init__(self, parties: Parties, name: str) -> None:
-        self._parties, self._name = parties, name
-
-    def version(self) -> object:
-        return id(self._parties.tables[self._name])
-
-    def read(self) -> pl.DataFrame:
-        return self._parties.tables[self._name]
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from tests.builders import Call
 from tests.unit.test_cli_vault import N, inputs, run
 from verticopula.cli.app import app
 from verticopula.storage.ledger import read_ledger
-from verticopula.storage.vault import Vault, is_vault
+from verticopula.storage.vault import Vault
+from verticopula.storage.vault_files import is_vault
 from verticopula.storage.withdrawals import WITHDRAWALS_FILE, Withdrawals
 
 

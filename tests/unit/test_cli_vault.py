@@ -17,7 +17,8 @@ from verticopula.errors import BudgetExceeded, SettingsError, VerticopulaError
 from verticopula.privacy.policy import Caps
 from verticopula.privacy.statement import state_privacy
 from verticopula.storage.ledger import read_ledger
-from verticopula.storage.vault import Vault, inspect_vault
+from verticopula.storage.vault import Vault
+from verticopula.storage.vault_files import inspect_vault
 
 N = 90
 BLOCK = np.random.default_rng(4).normal(size=(N, 3)).clip(-7, 7)

@@ -19,7 +19,8 @@ from verticopula.data.tables import EncodedColumn, OwnTable
 from verticopula.errors import LedgerError
 from verticopula.storage.ledger import read_ledger
 from verticopula.storage.snapshot_digest import digest_snapshot
-from verticopula.storage.vault import Vault, digest_with_secret
+from verticopula.storage.vault import Vault
+from verticopula.storage.vault_files import digest_with_secret
 
 SECRET = bytes(range(32))
 FEDERATION = make_federation({"hub": {"y": CONTINUOUS}, "bank": {"x": CONTINUOUS, "z": CONTINUOUS}})

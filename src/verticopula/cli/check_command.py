@@ -180,7 +180,7 @@ def _ask_vault(
     SettingsError if it remembers rules that are not given.
     """
     from verticopula.storage.charged_ledger import open_accounts, remember_policies
-    from verticopula.storage.vault import is_vault
+    from verticopula.storage.vault_files import is_vault
 
     folder = find_vault(vault, policies)
     if folder is None or not is_vault(folder):

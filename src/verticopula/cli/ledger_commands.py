@@ -80,7 +80,7 @@ def ledger_verify(
     """
     from verticopula.network.audit_trail import is_audit_trail, verify_audit_trail
     from verticopula.storage.ledger import read_ledger
-    from verticopula.storage.vault import inspect_vault, is_vault
+    from verticopula.storage.vault_files import inspect_vault, is_vault
 
     if is_audit_trail(folder):
         print("\n".join(readable(line) for line in verify_audit_trail(folder).lines()))
@@ -112,7 +112,7 @@ def ledger_snapshot(
     from verticopula.data.tables import OwnTable
     from verticopula.schema.federation import Federation
     from verticopula.storage.ledger import read_ledger
-    from verticopula.storage.vault import digest_with_secret, is_vault
+    from verticopula.storage.vault_files import digest_with_secret, is_vault
     from verticopula.storage.withdrawals import Withdrawals
 
     if not is_vault(vault):

@@ -177,6 +177,7 @@ def join(
     from verticopula.network.consent import ConsentPrompt
     from verticopula.network.key_signing import certificate_authenticity
     from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.retention import Retention
     from verticopula.network.startup_kit import Kit
     from verticopula.network.stored_consent import StoredConsent
     from verticopula.privacy.policy_file import PolicyFile
@@ -227,6 +228,8 @@ def join(
             logger.warning("notes about %d columns of the table; `verticopula check` shows them", len(member.notes))
         if member.left_out and log_format == "text":
             logger.info("%d rows are left out: these people have withdrawn", member.left_out)
+        retention = Retention(own.name, kept, rules, store)
+        threading.Thread(target=retention.run, args=(stopped,), name="retention", daemon=True).start()
         process = PartyProcess(own, refreshed, consent.decided_studies)
         serve_metrics(own, process, kept.folder, metrics_port, metrics_host)
         if review and sys.stdin.isatty() and not rules.current().stewards:

@@ -49,7 +49,7 @@ def people_withdraw(place: _Place, ids: _Ids = None, reason: _Reason = "", vault
     Studies that have begun go on with the table of then, and what was released cannot be called back. Ids are kept as
     keyed hashes. They are never part of the command, so no history of commands has them.
     """
-    from verticopula.storage.vault import read_known_tables
+    from verticopula.storage.vault_files import read_known_tables
     from verticopula.storage.withdrawals import Withdrawals
 
     folder = _vault_of(place, vault)
@@ -105,7 +105,7 @@ def _standing(known: Withdrawals) -> str:
 
 def _vault_of(place: Path, vault: Path | None) -> Path:
     """The vault; SettingsError where there is none: what is recorded in a new one would be honoured by nobody."""
-    from verticopula.storage.vault import is_vault
+    from verticopula.storage.vault_files import is_vault
 
     folder = vault or (place / "vault" if (place / "kit.toml").is_file() else place)
     if not is_vault(folder):
@@ -143,7 +143,7 @@ def _count_people(ids: list[str]) -> int:
 def _count_known(folder: Path, ids: list[str]) -> int:
     """How many of these people are in the sketches of the tables that a vault knows."""
     from verticopula.storage.id_sketch import hash_people
-    from verticopula.storage.vault import SECRET, read_known_tables
+    from verticopula.storage.vault_files import SECRET, read_known_tables
 
     secret = (folder / SECRET).read_bytes()
     people = {value for table in read_known_tables(folder) for value in table.people}

@@ -1,4 +1,4 @@
-"""Commands of a party's stewards: requests, approve, deny, withdraw, expire, steward."""
+"""Commands of a party's stewards: requests, approve, deny, withdraw, expire, steward, prune."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from verticopula.errors import SettingsError
-from verticopula.formatting import format_time, readable
+from verticopula.formatting import count_of, format_time, readable
 
 if TYPE_CHECKING:
     from verticopula.storage.request_store import RequestStore
@@ -44,7 +44,7 @@ _Key = Annotated[
 
 def register_request_commands(app: typer.Typer) -> None:
     """Add this file's commands."""
-    for command in (requests, approve, deny, withdraw, expire, steward):
+    for command in (requests, approve, deny, withdraw, expire, steward, prune):
         app.command(rich_help_panel="For a party's stewards")(command)
 
 
@@ -207,6 +207,42 @@ def steward(
     print(f'  [stewards]\n  {name} = "{made.public_key}"')
 
 
+def prune(
+    kit: _PartyKit,
+    policy: Annotated[Path, typer.Option("--policy", help="The party's own rules (TOML).", show_default=False)],
+    vault: Annotated[
+        Path | None,
+        typer.Option(help="The party's vault, as `join` has it; default: inside the kit.", show_default=False),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
+) -> None:
+    """Remove what is stored of studies that ended more than the policy's retention_days ago.
+
+    Replies, records and requests go. The ledger stays whole, and what was spent stays spent. A running [bold]join[/]
+    does the same when it starts and once a day, so this is for a party whose process is stopped.
+    """
+    from verticopula.network.retention import Retention
+    from verticopula.privacy.policy import Policy
+    from verticopula.storage.vault import Vault
+    from verticopula.storage.vault_files import is_vault
+
+    store, folder, rules = _store(kit), vault or kit / "vault", Policy.from_toml(policy)
+    if not is_vault(folder):
+        raise SettingsError(f"{folder} is no vault; name the one that `join` uses (--vault)")
+    if rules.retention_days is None:
+        raise SettingsError(f"{policy} has no retention_days, so everything is kept; write retention_days = 365 to it")
+    with Vault.open(folder) as opened:
+        retention = Retention(_party_of(kit), opened, rules, store, getpass.getuser())
+        if dry_run:
+            for study in retention.ended():
+                print(readable(f"would remove what is stored of study {study}"))
+            return
+        gone = retention.apply()
+    for study in gone.studies:
+        print(readable(f"removed what was stored of study {study}"))
+    print(f"{count_of(gone.replies, 'reply', 'replies')} and {count_of(gone.requests, 'request')} removed")
+
+
 def _store(kit: Path) -> RequestStore:
     from verticopula.storage.request_store import RequestStore
 
@@ -244,10 +280,14 @@ def load_key(name: str, path: Path) -> Steward:
     return Steward.load(name, path, secret.encode() if secret else None)
 
 
-def key_path(kit: Path, name: str) -> Path:
-    """In the steward's own account, not in the kit: `join` must not be able to sign for anybody."""
+def _party_of(kit: Path) -> str:
     import tomllib
 
-    party = str(tomllib.loads((kit / "kit.toml").read_text(encoding="utf-8")).get("name", "party"))
+    return str(tomllib.loads((kit / "kit.toml").read_text(encoding="utf-8")).get("name", "party"))
+
+
+def key_path(kit: Path, name: str) -> Path:
+    """In the steward's own account, not in the kit: `join` must not be able to sign for anybody."""
+    party = _party_of(kit)
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return home / "verticopula" / "stewards" / f"{party}-{name}.pem"

@@ -139,7 +139,7 @@ def find_vault(given: Path | None, policies: Path | None) -> Path | None:
 def say_what_vault_counts(console: Console, folder: Path, policies: Mapping[str, Policy], *, quiet: bool) -> None:
     """Where caps are counted. That a vault is new is said in any case: with a mistyped name all caps begin anew."""
     from verticopula.privacy.policy import Caps
-    from verticopula.storage.vault import is_vault
+    from verticopula.storage.vault_files import is_vault
 
     if not any(policy.caps != Caps() for policy in policies.values()):
         return

@@ -36,7 +36,7 @@ from verticopula.storage.request_sentences import (
 from verticopula.storage.request_store import RequestStore
 from verticopula.storage.steward_keys import Steward
 from verticopula.storage.steward_requests import RequestContent, StewardRequest, UnitPrice, Verdict, check_may_decide
-from verticopula.storage.vault import is_vault, read_entries
+from verticopula.storage.vault_files import is_vault, read_entries
 from verticopula.storage.withdrawals import WithdrawalEvent, Withdrawals, count_left_out
 
 _MOST_LISTED = 200  # requests and studies on one page, the newest of them

@@ -28,18 +28,19 @@ from verticopula.network.startup_kit import (
     FEDERATION_FILE,
     Kit,
 )
-from verticopula.storage.chained_file import parse_chain, without_held
+from verticopula.storage.chained_file import ChainedFile, parse_chain, without_held
 from verticopula.storage.ledger import GENESIS, read_ledger
-from verticopula.storage.request_store import RequestEvent, RequestStore
+from verticopula.storage.removals import REMOVALS_FILE, read_removal
+from verticopula.storage.request_store import REMOVED, RequestEvent, RequestStore
 from verticopula.storage.steward_keys import is_signed
 from verticopula.storage.steward_requests import Decision, RequestContent, StewardRequest
-from verticopula.storage.vault import HEAD, LEDGER, is_vault, read_entries
+from verticopula.storage.vault_files import HEAD, LEDGER, is_vault, read_entries
 from verticopula.storage.withdrawals import WITHDRAWALS_FILE, Withdrawals, count_left_out, event_of
 
 TRAIL_FOLDER = "audit-trail"
 _CONTENTS, _SIGNATURE = "audit.json", "audit.sig"
 _REQUESTS_LIST, _EVENTS_LIST, _READ_ME = "requests.jsonl", "events.jsonl", "README.txt"
-_LATER = {WITHDRAWALS_FILE}  # that trails of before do not have
+_LATER = {WITHDRAWALS_FILE, REMOVALS_FILE}  # that trails of before do not have
 _CONTEXT = b"verticopula audit trail 1\0"
 _TRIES = 20
 _WORDS = """The audit trail of party {party}, made {made} by verticopula {version}.
@@ -59,6 +60,7 @@ ledger.jsonl       every release, one a line; each line holds the hash of the li
 head.json          how many releases the party's vault knows of
 requests.jsonl     what stewards were asked, what they answered and why, with their signatures
 events.jsonl       the history of these requests, one event a line, chained like the ledger
+removed.jsonl      which stored replies the party has removed, because their studies had ended long ago; chained
 withdrawals.jsonl  when how many people withdrew consent, or were taken in again, chained likewise; not who
 federation.toml    who holds which columns
 certificate.pem, authority.pem     the party's certificate and the authority's: both are public
@@ -80,6 +82,7 @@ class AuditedTrail:
     unasked : studies with releases that no stored yes is about
     authority : fingerprint of the certificate that issued the party's
     left_out : people who have withdrawn, by the history of withdrawals
+    removed : studies whose stored replies were removed
     """
 
     party: str
@@ -93,6 +96,7 @@ class AuditedTrail:
     unasked: int
     authority: str
     left_out: int = 0
+    removed: int = 0
 
     def lines(self) -> list[str]:
         """For a reader."""
@@ -104,6 +108,7 @@ class AuditedTrail:
             "before requests were stored",
             f"{count_of(self.left_out, 'person has', 'people have')} withdrawn, chain intact: later studies leave them "
             "out",
+            f"stored replies of {count_of(self.removed, 'study', 'studies')} were removed; what they cost counts still",
             f"signed by party {self.party} on {self.made}; its certificate is of the authority with the fingerprint",
             f"  {self.authority}",
             "Compare fingerprint and hash with what you got from somebody else.",
@@ -130,6 +135,7 @@ def export_audit_trail(kit: Kit, vault: Path, out: Path) -> Path:
         LEDGER: _copy_ledger(vault),
         _REQUESTS_LIST: _lines([_request_line(request) for request in requests]),
         _EVENTS_LIST: _lines([asdict(event) for event in events]),
+        REMOVALS_FILE: _lines(ChainedFile(vault / REMOVALS_FILE).lines()),
         WITHDRAWALS_FILE: _lines(without_held(Withdrawals(vault).file.lines())),
         FEDERATION_FILE: (kit.folder / FEDERATION_FILE).read_bytes(),
         CERTIFICATE_FILE: kit.certificate.read_bytes(),
@@ -205,6 +211,7 @@ def verify_audit_trail(folder: Path) -> AuditedTrail:
     requests, events = _read_lists(folder)
     signed = _check_requests(requests, events)
     agreed = {request.content.study for request in requests if request.yeses and request.content.stage == "releases"}
+    agreed |= _agreed_and_removed(events)
     return AuditedTrail(
         party,
         made,
@@ -217,6 +224,7 @@ def verify_audit_trail(folder: Path) -> AuditedTrail:
         len({entry.study for entry in entries} - agreed),
         describe_fingerprints(authority),
         _count_withdrawn(folder, listed),
+        _count_removed(folder, listed, {entry.request for entry in entries}),
     )
 
 
@@ -226,6 +234,16 @@ def _count_withdrawn(folder: Path, listed: Mapping[str, Any]) -> int:
         return 0
     lines = parse_chain(WITHDRAWALS_FILE, _read(folder, WITHDRAWALS_FILE))
     return count_left_out(event_of(line) for line in lines)
+
+
+def _count_removed(folder: Path, listed: Mapping[str, Any], paid: set[str]) -> int:
+    """How many studies' replies were removed; LedgerError where the ledger does not have what they cost."""
+    if REMOVALS_FILE not in listed:
+        return 0
+    events = [read_removal(line) for line in parse_chain(REMOVALS_FILE, _read(folder, REMOVALS_FILE))]
+    if not {key for event in events for key in event.requests} <= paid:
+        raise LedgerError(f"{REMOVALS_FILE} names replies to requests that the ledger does not know")
+    return len({event.study for event in events})
 
 
 def _check_files(folder: Path, listed: Mapping[str, Any]) -> None:
@@ -246,7 +264,8 @@ def _check_requests(requests: list[StewardRequest], events: list[RequestEvent]) 
     _check_chain(events)
     asked = {event.request: event.detail for event in events if event.what == "asked"}
     said = [(event.request, event.actor, event.what, event.detail) for event in events]
-    if set(asked) != {request.id for request in requests}:
+    gone = {event.request for event in events if event.what == REMOVED}
+    if set(asked) - gone != {request.id for request in requests}:
         raise LedgerError("the history has other requests than the list of requests")
     signed = 0
     for request in requests:
@@ -262,6 +281,13 @@ def _check_requests(requests: list[StewardRequest], events: list[RequestEvent]) 
                 raise LedgerError(f"a decision about request {request.id} is not signed by its steward's key")
             signed += bool(request.content.stewards)
     return signed
+
+
+def _agreed_and_removed(events: list[RequestEvent]) -> set[str]:
+    """The studies to whose releases somebody said yes, by a request that is gone."""
+    said = {event.request for event in events if event.what == "yes"}
+    gone = [event for event in events if event.what == REMOVED and event.request in said]
+    return {event.detail.partition(" ")[2] for event in gone if event.detail.startswith("releases ")}
 
 
 def _check_chain(events: list[RequestEvent]) -> None:

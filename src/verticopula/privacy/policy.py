@@ -62,6 +62,8 @@ class Policy(CheckedModel):
     approvals : how many stewards have to say yes; one no is enough for a no
     stewards : name -> public key, as `verticopula steward` prints it; with it only signed decisions count
     consent_days : how long a consent to a study lives, in days
+    retention_days : for how many days after a study's end its stored replies, records and requests are kept; None
+        keeps them. What was spent stays in the ledger for ever
     open_studies : how many studies may be open from which nothing was released; each shows the coordinator who is
         observed, and some ids if it guesses them
     new_studies : how many studies may be begun within `consent_days`, whatever became of them. What a study shows
@@ -83,6 +85,7 @@ class Policy(CheckedModel):
     approvals: int = Field(default=1, ge=1, le=9)
     stewards: dict[str, str] = Field(default_factory=dict)
     consent_days: float = Field(default=30.0, gt=0, le=3_650)
+    retention_days: float | None = Field(default=None, gt=0, le=36_500)
     open_studies: int = Field(default=10, ge=1)
     new_studies: int = Field(default=50, ge=1)
     allow_seeded: bool = False
@@ -174,8 +177,8 @@ class Policy(CheckedModel):
 
     @property
     def digest(self) -> str:
-        """Of every rule, given or not: another policy has another digest."""
-        said = json.dumps(self.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
+        """Of every rule about what is released, given or not: another policy has another digest."""
+        said = json.dumps(self.model_dump(mode="json", exclude={"retention_days"}), sort_keys=True, ensure_ascii=True)
         return hashlib.sha256(said.encode()).hexdigest()
 
     def check_columns(self, party: str, columns: Iterable[str]) -> None:

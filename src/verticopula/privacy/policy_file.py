@@ -196,6 +196,10 @@ class PolicyFile:
         return self.current().consent_days
 
     @property
+    def retention_days(self) -> float | None:
+        return self.current().retention_days
+
+    @property
     def open_studies(self) -> int:
         return self.current().open_studies
 

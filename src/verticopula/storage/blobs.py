@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -74,11 +74,19 @@ class FolderBlobs(KeyLocks):
     ----------
     sync : whether `put` returns only when the bytes are on the disk itself
     on_put : called after a new file is there
+    removed : keys of files that were there, and are not to be made again
     """
 
-    def __init__(self, folder: Path, *, sync: bool, on_put: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sync: bool,
+        on_put: Callable[[], None] = lambda: None,
+        removed: Container[str] = frozenset(),
+    ) -> None:
         super().__init__()
-        self.folder = folder
+        self.folder, self._removed = folder, removed
         self.is_durable = sync
         self._on_put = on_put
 
@@ -92,7 +100,8 @@ class FolderBlobs(KeyLocks):
         return {path.stem for path in self.folder.glob("*.bin")}
 
     def get(self, key: str) -> bytes | None:
-        """The bytes; LedgerError where the file is not what was written."""
+        """The bytes; LedgerError where the file is not what was written, or was removed on purpose."""
+        self._check_kept(key)
         try:
             raw = self._path(key).read_bytes()
         except FileNotFoundError:
@@ -106,6 +115,7 @@ class FolderBlobs(KeyLocks):
         return data
 
     def put(self, key: str, data: bytes) -> None:
+        self._check_kept(key)
         write_atomically(self._path(key), seal_blob(key, data) + data, sync=self.is_durable)
         self._on_put()
 
@@ -119,6 +129,12 @@ class FolderBlobs(KeyLocks):
 
     def discard(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)
+        if self.is_durable:
+            sync_folder(self.folder)
+
+    def _check_kept(self, key: str) -> None:
+        if key in self._removed:
+            raise LedgerError("what was sent here was removed, because its study ended long ago; it is not made again")
 
     def _path(self, key: str) -> Path:
         if not _KEY.fullmatch(key):

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,6 +43,15 @@ class RecordStore(Protocol):
         """
         ...
 
+    def discard(self, name: str) -> None:
+        """Delete the record of that name, if there is one.
+
+        Parameters
+        ----------
+        name : any text
+        """
+        ...
+
 
 class MemoryRecords:
     """Records that last as long as the process."""
@@ -56,6 +65,9 @@ class MemoryRecords:
 
     def put(self, name: str, record: dict[str, Any]) -> None:
         self._records[name] = json.dumps(record).encode()
+
+    def discard(self, name: str) -> None:
+        self._records.pop(name, None)
 
 
 class FolderRecords:
@@ -83,15 +95,26 @@ class FolderRecords:
         if not self._is_prepared:
             self.prepare()
         key, data = _key(name), json.dumps(record).encode()
+        self._change(key, seal_blob(key, data), lambda: self._blobs.put(key, data))
+
+    def discard(self, name: str) -> None:
+        if not self._is_prepared:
+            self.prepare()
+        key = _key(name)
+        if self._blobs.get(key) is not None:
+            self._change(key, bytes(SEAL_BYTES), lambda: self._blobs.discard(key))
+
+    def _change(self, key: str, new: bytes, act: Callable[[], None]) -> None:
+        """Put or discard a record, whose seal is `new` then, together with the digest of all of them."""
         if self._state_file is None:
-            self._blobs.put(key, data)
+            act()
             return
         with self._one_at_a_time:
             before, old = self._state, self._blobs.seal_of(key)
             # Until the record has changed, and after a crash in between, both states are right.
-            self._write_state(before, _exchange(before, old, seal_blob(key, data)))
+            self._write_state(before, _exchange(before, old, new))
             try:
-                self._blobs.put(key, data)
+                act()
             finally:  # where it failed, the disk says how far it came
                 self._state = _exchange(before, old, self._blobs.seal_of(key))
             self._write_state(self._state)

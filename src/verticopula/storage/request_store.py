@@ -45,6 +45,7 @@ from verticopula.storage.steward_requests import (
 )
 
 REQUESTS_FILE = "requests.db"
+REMOVED = "removed"  # what the history says of a request that is gone
 
 _BUSY = 20.0  # seconds that a process waits for another one's transaction
 _ID_BYTES = 4
@@ -75,7 +76,7 @@ class RequestEvent:
     number : counts from 1 over all requests
     time : seconds since 1970
     actor : who did it: a steward, or the program that asked
-    what : `asked`, `yes`, `no`, `used`, or the state that the request is in since
+    what : `asked`, `yes`, `no`, `used`, `removed`, or the state that the request is in since
     detail : the reason, or why the state changed
     previous, hash : of the chain
     """
@@ -297,6 +298,42 @@ class RequestStore:
             for request in map(_request, rows):
                 if request.at(self._clock()).state == "pending":
                     self._set_state(base, request, "cancelled", actor, reason)
+
+    def remove_old(self, before: float, is_removed: Callable[[str], bool], actor: str) -> int:
+        """The number of requests that are gone now; their history stays, and says that they were removed.
+
+        All requests of a study go together, once the last thing that happened to any of them is older. Kept are those
+        that wait, a no that lives, and a yes that a study may still go on with.
+
+        Parameters
+        ----------
+        before : seconds since 1970
+        is_removed : study -> whether the party has removed what was stored of it
+        actor : who removes, for the history
+        """
+        with self._transaction() as base:
+            base.execute("PRAGMA secure_delete = ON")
+            times = dict(base.execute("SELECT request, MAX(time) FROM events GROUP BY request").fetchall())
+            studies: dict[str, list[StewardRequest]] = {}
+            for request in map(_request, base.execute("SELECT * FROM requests ORDER BY asked, rowid").fetchall()):
+                studies.setdefault(request.content.study, []).append(request)
+            gone = [
+                request
+                for study, own in studies.items()
+                if all(times.get(one.id, one.asked) < before and self._is_over(one, is_removed(study)) for one in own)
+                for request in own
+            ]
+            for request in gone:
+                base.execute("DELETE FROM requests WHERE id = ?", (request.id,))
+                self._append(base, request.id, actor, REMOVED, f"{request.content.stage} {request.content.study}")
+        return len(gone)
+
+    def _is_over(self, request: StewardRequest, is_removed: bool) -> bool:
+        """Whether nothing follows from a request any more."""
+        now, state = self._clock(), request.at(self._clock()).state
+        if state == "denied":
+            return now > request.decisions[-1].when + request.content.days * SECONDS_PER_DAY
+        return state in ("expired", "cancelled", "superseded") or (state != "pending" and is_removed)
 
     def mark_used(self, request: StewardRequest) -> None:
         """The party has consented on the strength of this request; from now on it is no question of time.

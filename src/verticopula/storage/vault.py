@@ -4,6 +4,7 @@ ledger.jsonl   every release
 head.json      how many entries and stored replies there are, and that there is a records.json; a ledger put back from
                an old copy does not fit it
 replies/       every noisy answer, so that the same request gets the same bytes after a restart
+removed.jsonl  which replies were removed, because their studies ended long ago: they are never made again
 fits/          where running regressions stopped
 studies/       small records: consents, refusals, the secrets and the noise of secure sums
 records.json   a digest of all of them; one that is lost or put back from an old copy does not fit it
@@ -21,10 +22,10 @@ import secrets
 import stat
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO
 
 import polars as pl
 
@@ -32,30 +33,36 @@ from verticopula.data.tables import EncodedColumn, OwnTable
 from verticopula.errors import LedgerError, VerticopulaError
 from verticopula.privacy.release import Release
 from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
-from verticopula.storage.chained_file import check_contains, head_of
+from verticopula.storage.chained_file import ChainedFile, check_contains, head_of
 from verticopula.storage.known_tables import KnownTable, TableAccount, TableSketch, charge
-from verticopula.storage.ledger import GENESIS, Ledger, read_ledger
+from verticopula.storage.ledger import GENESIS, Ledger
 from verticopula.storage.records import FolderRecords
+from verticopula.storage.removals import REMOVALS_FILE, removed_keys
 from verticopula.storage.snapshot_digest import digest_snapshot
-from verticopula.storage.withdrawals import SECRET_FILE, WITHDRAWALS_FILE, Withdrawals
+from verticopula.storage.vault_files import (
+    FITS,
+    HEAD,
+    LEDGER,
+    LOCK,
+    RECORDS,
+    REPLIES,
+    RESTORE,
+    SECRET,
+    STUDIES,
+    TABLES,
+    WITHDRAWALS_RECORD,
+    VaultHead,
+    check_head,
+    check_replies,
+    check_tables,
+    read_head,
+    read_known_tables,
+    require_head,
+    require_records,
+)
+from verticopula.storage.withdrawals import WITHDRAWALS_FILE, Withdrawals
 
 logger = logging.getLogger(__name__)
-
-LEDGER, HEAD, TABLES, SECRET, LOCK = "ledger.jsonl", "head.json", "tables.json", SECRET_FILE, "lock"
-REPLIES, FITS, STUDIES, RECORDS = "replies", "fits", "studies", "records.json"
-
-_WITHDRAWALS = "withdrawals"  # the record of how far that history was
-_RESTORE = "put back the newest copy of the whole folder; budget that was spent stays spent"
-
-
-@dataclass(frozen=True)
-class VaultHead:
-    """Where the ledger ended, how many replies were stored, and whether records are guarded, when last written."""
-
-    count: int = 0
-    hash: str = GENESIS
-    replies: int = 0
-    guarded: bool = False
 
 
 class Vault:
@@ -79,17 +86,20 @@ class Vault:
         self._secret = self._read_secret(entries)
         self._tables = read_known_tables(folder)
         self.ledger = Ledger(folder / LEDGER, on_append=self._entries_written)
-        self.replies = FolderBlobs(folder / REPLIES, sync=True, on_put=self._reply_written)
+        self.removals = ChainedFile(folder / REMOVALS_FILE)
+        self._removed = removed_keys(self.removals.lines())
+        self.replies = FolderBlobs(folder / REPLIES, sync=True, on_put=self._reply_written, removed=self._removed)
         self.fits = FolderBlobs(folder / FITS, sync=False)
         self.studies = FolderRecords(folder / STUDIES, folder / RECORDS)
-        _require_records(folder, head)
+        require_records(folder, head)
         for kept in (self.replies, self.fits, self.studies):
             kept.prepare()
         self.withdrawals = Withdrawals(folder)
         self.count_withdrawals()
-        _check_tables(entries, self._tables)
-        _check_replies(entries, self.replies.keys(), head)
-        self._write_head(*self.head(), len(self.replies.keys()))
+        check_tables(entries, self._tables)
+        check_replies(entries, self.replies.keys(), self._removed, head)
+        self._delete_removed()
+        self._write_head(*self.head(), self._count_replies())
 
     @classmethod
     def open(cls, folder: str | Path) -> Vault:
@@ -151,15 +161,15 @@ class Vault:
         if count > 0 and (count > len(entries) or entries[count - 1].hash != digest):
             raise LedgerError(
                 f"the coordinator has seen {count} entries of this ledger, and it does not hold them now: "
-                f"it was put back from an old copy or replaced; {_RESTORE}"
+                f"it was put back from an old copy or replaced; {RESTORE}"
             )
 
     def _read(self) -> tuple[list[Release], VaultHead]:
         path = self.folder / LEDGER
         entries = list(Ledger(path)) if path.exists() else []
-        head = _read_head(self.folder)
-        _require_head(self.folder, entries)
-        _check_head(entries, head)
+        head = read_head(self.folder)
+        require_head(self.folder, entries)
+        check_head(entries, head)
         if not path.exists():
             path.touch(mode=0o600)
             sync_folder(self.folder)  # an entry is not on disk as long as its file has no name there
@@ -171,7 +181,7 @@ class Vault:
 
     def _reply_written(self) -> None:
         with self._guard:
-            self._write_head(self._head.count, self._head.hash, len(self.replies.keys()))
+            self._write_head(self._head.count, self._head.hash, self._count_replies())
 
     def _write_head(self, count: int, digest: str, replies: int) -> None:
         with self._guard:
@@ -180,16 +190,50 @@ class Vault:
                 write_atomically(self.folder / HEAD, json.dumps(vars(head)).encode())
                 self._head = head
 
+    # ---- what is removed ---------------------------------------------------------------------
+
+    def remove_replies(self, party: str, study: str, by: str, now: float) -> int:
+        """The number of a study's stored replies that are gone now; none of them is ever drawn again.
+
+        Which ones is on disk before the first is deleted. Requests whose reply was never stored are among them: they
+        were paid for, and are not to be drawn either. The ledger stays as it is.
+
+        Parameters
+        ----------
+        party, study : whose replies, as the ledger has them
+        by : who removes them, for the record
+        now : seconds since 1970
+        """
+        paid = {e.request for e in self.ledger if (e.party, e.study) == (party, study) and e.request}
+        with self._guard:
+            gone = sorted(paid - self._removed)
+            stored = len(self.replies.keys() & set(gone))
+            if gone:
+                said = {"time": now, "party": party, "study": study, "stored": stored, "requests": gone, "by": by}
+                self.removals.append(lambda lines: (said, None))
+                self._removed.update(gone)
+            self._delete_removed()
+            self._write_head(self._head.count, self._head.hash, self._count_replies())
+        return stored
+
+    def _delete_removed(self) -> None:
+        for key in sorted(self.replies.keys() & self._removed):
+            self.replies.discard(key)
+
+    def _count_replies(self) -> int:
+        """How many replies there are, or were before they were removed: the number never becomes smaller."""
+        return len(self.replies.keys() | self._removed)
+
     # ---- who withdrew ------------------------------------------------------------------------
 
     def count_withdrawals(self) -> int:
         """How many lines the history of withdrawals has; LedgerError where it lacks some that were there before."""
         with self._guard:
             lines = self.withdrawals.file.lines()
-            known = self.studies.get(_WITHDRAWALS) or {"count": 0, "hash": ""}
+            known = self.studies.get(WITHDRAWALS_RECORD) or {"count": 0, "hash": ""}
             check_contains(WITHDRAWALS_FILE, lines, known["count"], known["hash"])
             if len(lines) > known["count"]:
-                self.studies.put(_WITHDRAWALS, dict(zip(("count", "hash"), head_of(lines), strict=True)))
+                self.studies.put(WITHDRAWALS_RECORD, dict(zip(("count", "hash"), head_of(lines), strict=True)))
         return len(lines)
 
     def without_withdrawn(self, table: pl.DataFrame, column: str, until: int | None = None) -> tuple[pl.DataFrame, int]:
@@ -285,7 +329,7 @@ class Vault:
         path = self.folder / SECRET
         if not path.exists():
             if any(entry.table for entry in entries) or (self.folder / TABLES).exists():
-                raise LedgerError(f"{SECRET} is missing, so tables cannot be recognised; {_RESTORE}")
+                raise LedgerError(f"{SECRET} is missing, so tables cannot be recognised; {RESTORE}")
             write_atomically(path, secrets.token_bytes(32))
         return path.read_bytes()
 
@@ -307,129 +351,3 @@ def _close_to_others(folder: Path) -> None:
             "give it mode 0700, or choose another folder"
         ) from None
     logger.warning("the vault %s had mode %04o: others could read it. It has mode 0700 now", folder.name, mode)
-
-
-def inspect_vault(folder: Path) -> tuple[int, int]:
-    """Look at a vault without using it: the number of entries and of replies; LedgerError if something is wrong."""
-    # In the order against that of writing: somebody may be using it.
-    head = _read_head(folder)
-    replies = FolderBlobs(folder / REPLIES, sync=True)
-    keys = replies.keys()
-    entries = read_ledger(folder / LEDGER)
-    _require_head(folder, entries)
-    _check_head(entries, head)
-    _check_tables(entries, read_known_tables(folder))
-    _check_replies(entries, keys, head)
-    for key in keys:
-        replies.get(key)
-    records = FolderRecords(folder / STUDIES, folder / RECORDS)
-    known = records.get(_WITHDRAWALS) or {"count": 0, "hash": ""}  # before the history, which may grow meanwhile
-    check_contains(WITHDRAWALS_FILE, Withdrawals(folder).file.lines(), known["count"], known["hash"])
-    records.inspect()
-    _require_records(folder, head)
-    return len(entries), len(keys)
-
-
-def _require_records(folder: Path, head: VaultHead) -> None:
-    """LedgerError where the digest of records is gone that the vault had."""
-    if head.guarded and not (folder / RECORDS).exists():
-        raise LedgerError(f"{RECORDS} is missing, so records of studies cannot be checked; {_RESTORE}")
-
-
-def read_entries(folder: Path) -> list[Release]:
-    """A vault's ledger, without using the vault; LedgerError where it was altered, or is not whole."""
-    head = _read_head(folder)  # first: somebody may be appending
-    if not (folder / LEDGER).exists() and head == VaultHead():
-        return []
-    entries = read_ledger(folder / LEDGER)
-    _require_head(folder, entries)
-    _check_head(entries, head)
-    return entries
-
-
-def digest_with_secret(folder: Path, table: OwnTable) -> str:
-    """A table's digest as a vault's ledger has it, without using the vault; LedgerError where it has no secret.
-
-    Parameters
-    ----------
-    folder : the vault's
-    table : checked against the federation file that the study had
-    """
-    try:
-        secret = (folder / SECRET).read_bytes()
-    except OSError:
-        raise LedgerError(f"{SECRET} is missing or cannot be read, so tables cannot be recognised") from None
-    return digest_snapshot(table.ids.to_list(), table.columns, secret)
-
-
-def is_vault(folder: Path) -> bool:
-    return folder.is_dir() and (folder / HEAD).is_file()
-
-
-def _require_head(folder: Path, entries: list[Release]) -> None:
-    """LedgerError where something was released or said, and the file that counts it is gone."""
-    kept = any(any((folder / name).glob("*")) for name in (REPLIES, STUDIES))
-    if (entries or kept) and not (folder / HEAD).exists():
-        raise LedgerError(f"{HEAD} is missing, so nobody can tell whether the ledger is whole; {_RESTORE}")
-
-
-def _check_head(entries: list[Release], head: VaultHead) -> None:
-    if head.count > len(entries):
-        raise LedgerError(
-            f"the ledger has {len(entries)} entries and had {head.count}: it was put back from an old copy, or its "
-            f"end was cut off; {_RESTORE}"
-        )
-    if head.count and entries[head.count - 1].hash != head.hash:
-        raise LedgerError(f"entry {head.count} of the ledger is not the one that was written: {_RESTORE}")
-
-
-def _check_replies(entries: list[Release], keys: set[str], head: VaultHead) -> None:
-    if unknown := len(keys - {entry.request for entry in entries}):
-        raise LedgerError(
-            f"{unknown} stored replies answer requests that the ledger does not know: it was put back from an old "
-            f"copy; {_RESTORE}"
-        )
-    if len(keys) < head.replies:
-        raise LedgerError(
-            f"{head.replies - len(keys)} stored replies are missing; without them a release could be made twice; "
-            f"{_RESTORE}"
-        )
-
-
-def _check_tables(entries: list[Release], tables: list[KnownTable]) -> None:
-    known = {name for table in tables for name in table.names}
-    if not {name for entry in entries if entry.table for name in entry.table.split("+")} <= known:
-        raise LedgerError(f"the ledger names tables that {TABLES} does not know: it was put back or lost; {_RESTORE}")
-
-
-def _read_head(folder: Path) -> VaultHead:
-    path = folder / HEAD
-    if not path.exists():
-        return VaultHead()
-    raw = _read_json(path)
-    try:
-        head = VaultHead(raw["count"], raw["hash"], raw["replies"], raw.get("guarded", False))
-        kinds = (int, str, int, bool)
-        if any(type(value) is not kind for value, kind in zip(vars(head).values(), kinds, strict=True)):
-            raise TypeError
-    except (KeyError, TypeError):
-        raise LedgerError(f"{HEAD} cannot be read; {_RESTORE}") from None
-    return head
-
-
-def read_known_tables(folder: Path) -> list[KnownTable]:
-    """The tables that a vault knows, without using it; LedgerError where the file is damaged."""
-    path = folder / TABLES
-    if not path.exists():
-        return []
-    try:
-        return [KnownTable.from_dict(raw) for raw in _read_json(path)["tables"]]
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise LedgerError(f"{TABLES} cannot be read; {_RESTORE}") from None
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        raise LedgerError(f"{path.name} cannot be read; {_RESTORE}") from None

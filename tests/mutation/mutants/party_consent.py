@@ -41,8 +41,8 @@ MUTANTS = (
     Mutant(
         "openings-belong-to-names",
         "protocol/party/study_admission.py",
-        'return [f"openings:{self.refusals.party}", *tables]',
-        'return [f"openings:{self.refusals.party}"]',
+        "return [_openings_name(self.refusals.party), *tables]",
+        "return [_openings_name(self.refusals.party)]",
         "another name on the same vault would have new studies to begin",
         one_of(CONSENT_ROUNDS, "the_number_of_studies_holds_for_the_people_whatever_the_party_is_called"),
     ),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from tests.mutation.judges import (
     CONSENT_ROUNDS,
+    DURABLE_PARTY,
     MEMBER,
     MEMBER_ALIGNMENT,
     MEMBER_RESTARTS,
     PEOPLE_CHARGED,
     REFUSALS_TELL_NOTHING,
+    RETENTION,
+    WITHDRAWALS,
 )
 from tests.mutation.runner import Mutant, one_of
 
@@ -213,5 +216,37 @@ MUTANTS = (
         "while len(self) > MOST_READY:",
         "many open studies would hold the memory of many",
         one_of(MEMBER, "open_studies_together_hold_no_more_than_one_may"),
+    ),
+    Mutant(
+        "removed-studies-go-on",
+        "protocol/party/member.py",
+        "        if record.removed:\n",
+        "        if record.removed < 0.0:\n",
+        "a study whose consent and noise were removed would begin anew under its old name",
+        one_of(RETENTION, "what_was_stored_goes_and_nothing_of_it_is_made_again"),
+    ),
+    Mutant(
+        "withdrawals-wait-for-the-next-start",
+        "protocol/party/refreshed_member.py",
+        "version != self._version or self.current.has_new_withdrawals",
+        "version != self._version",
+        "who withdraws while the party runs would be in the next study",
+        one_of(WITHDRAWALS, "who_is_taken_in_again_is_in_later_studies"),
+    ),
+    Mutant(
+        "half-an-append-is-paid-twice",
+        "protocol/party/local_party.py",
+        "        self.ledger.catch_up()\n",
+        "",
+        "an append that failed half-way would be charged again",
+        one_of(DURABLE_PARTY, "fails_half_way_and_cannot_be_taken_back_is_paid_once"),
+    ),
+    Mutant(
+        "required-columns-may-be-empty",
+        "protocol/party/member.py",
+        "and not (column.required and gaps[known].any())",
+        "",
+        "a block with empty values in a required column would be written",
+        one_of(MEMBER_RESTARTS, "empty_value_in_a_required_column_is_not_written"),
     ),
 )

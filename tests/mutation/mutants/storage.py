@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutation.judges import LEDGER_CHAIN, PARTY_RULES, STRICT_PARTY, VAULT
+from tests.mutation.judges import LEDGER_CHAIN, PARTY_RULES, RETENTION, STRICT_PARTY, VAULT, WITHDRAWALS
 from tests.mutation.runner import Mutant, one_of
 
 MUTANTS = (
@@ -48,7 +48,7 @@ MUTANTS = (
     ),
     Mutant(
         "vault-opens-without-its-head",
-        "storage/vault.py",
+        "storage/vault_files.py",
         "if (entries or kept) and not (folder / HEAD).exists():",
         "if False:",
         "a ledger that was cut off would open once the file that counts its entries is deleted",
@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "vault-opens-without-the-digest-of-records",
-        "storage/vault.py",
+        "storage/vault_files.py",
         "if head.guarded and not (folder / RECORDS).exists():",
         "if False:",
         "old records would be taken once the file that tells on them is deleted, and noise be drawn anew",
@@ -81,8 +81,8 @@ MUTANTS = (
     Mutant(
         "ledger-does-not-read-again",
         "storage/ledger.py",
-        "if before != self._size:",
-        "if before < self._size:",
+        "if os.fstat(file.fileno()).st_size != self._size:",
+        "if os.fstat(file.fileno()).st_size < self._size:",
         "a second process would break the chain and overspend",
         LEDGER_CHAIN,
     ),
@@ -120,7 +120,7 @@ MUTANTS = (
     ),
     Mutant(
         "vault-shorter-ledger",
-        "storage/vault.py",
+        "storage/vault_files.py",
         "if head.count > len(entries):",
         "if head.count < 0:",
         "a ledger could lose its last entries",
@@ -128,9 +128,9 @@ MUTANTS = (
     ),
     Mutant(
         "vault-lost-replies",
-        "storage/vault.py",
-        "if len(keys) < head.replies:",
-        "if head.replies < 0:",
+        "storage/vault_files.py",
+        "if (found := len(keys | removed)) < head.replies:",
+        "if (found := head.replies) < 0:",
         "a release could be made twice",
         one_of(VAULT, "old_copies_and_lost_files_are_noticed"),
     ),
@@ -165,5 +165,45 @@ MUTANTS = (
         "if entries is None:",
         "with another secret every table would be a new one",
         one_of(VAULT, "tables_and_their_key_cannot_be_lost_unseen"),
+    ),
+    Mutant(
+        "who-withdrew-stays-in-the-table",
+        "storage/withdrawals.py",
+        "pl.Series([one not in people for one in self._hash(ids)], dtype=pl.Boolean)",
+        "pl.Series([True for _ in self._hash(ids)], dtype=pl.Boolean)",
+        "people who withdrew would be in every later study",
+        one_of(WITHDRAWALS, "left_without_exactly_those_who_have_withdrawn"),
+    ),
+    Mutant(
+        "withdrawals-depend-on-spelling",
+        "storage/withdrawals.py",
+        "hmac.digest(key, canonical_id(text).encode(), ",
+        "hmac.digest(key, text.encode(), ",
+        "a withdrawal would be forgotten where ids are written otherwise",
+        one_of(WITHDRAWALS, "left_without_exactly_those_who_have_withdrawn"),
+    ),
+    Mutant(
+        "withdrawals-can-be-lost",
+        "storage/chained_file.py",
+        'if count > 0 and (count > len(lines) or lines[count - 1]["hash"] != digest):',
+        "if count < 0:",
+        "an old copy of the history of withdrawals would take people in again",
+        one_of(WITHDRAWALS, "notices_a_history_that_lacks_a_withdrawal"),
+    ),
+    Mutant(
+        "removed-replies-are-drawn-again",
+        "storage/blobs.py",
+        "if key in self._removed:",
+        "if False:",
+        "a release whose reply was removed would be made twice, and paid for once",
+        one_of(RETENTION, "removed_reply_is_not_drawn_though_the_record_is_there"),
+    ),
+    Mutant(
+        "replies-go-before-it-is-written-down",
+        "storage/vault.py",
+        "gone = sorted(paid - self._removed)",
+        "gone = sorted(paid & self.replies.keys())",
+        "what was paid for and never stored could be drawn after its study was removed",
+        one_of(RETENTION, "paid_for_and_never_stored_is_not_drawn"),
     ),
 )

@@ -30,6 +30,8 @@ class JoinedStudy:
     requester, purpose : who asked when the study began, and why
     lead, contact, use : who signed that the study is asked for, how to reach them, what the tables will be used for
     withdrawals : as of how many lines of the vault's history of withdrawals it began; 0 before there was one
+    closed : when the coordinator said that nothing more is asked, in seconds since 1970; 0 before
+    removed : when what was stored of it was removed, because it had ended long ago; 0 before
     keeps : whether the coordinator was told that the synthetic block stays here; None if an earlier version told it
     """
 
@@ -51,6 +53,22 @@ class JoinedStudy:
     contact: str = ""
     use: str = ""
     withdrawals: int = 0
+    closed: float = 0.0
+    removed: float = 0.0
+
+    @staticmethod
+    def record_name(party: str, study: str) -> str:
+        """The name under which it is kept; an organisation may be several parties of a study, with one vault."""
+        return f"study:{party}/{study}"
+
+    def as_removed(self, now: float) -> JoinedStudy:
+        """The mark that is left of it once what was stored is removed.
+
+        Parameters
+        ----------
+        now : seconds since 1970
+        """
+        return JoinedStudy(self.method, self.alignment, None, "", federation=self.federation, removed=now)
 
     def agrees(self, other: JoinedStudy) -> bool:
         """Whether the same was agreed, wherever the rows are."""

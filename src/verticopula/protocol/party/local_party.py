@@ -66,7 +66,7 @@ from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.printed_handler import PrintedHandler
 from verticopula.protocol.party.regression_handler import RegressionHandler
 from verticopula.protocol.party.strict_handler import StrictHandler
-from verticopula.protocol.party.study_consents import StudyConsents
+from verticopula.protocol.party.study_consents import FIT_PLACE, StudyConsents
 from verticopula.protocol.study_proposal import MOST_ROUNDS, own_columns_of, reported_presence
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.columns import Column
@@ -82,8 +82,6 @@ from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import MemoryRecords, RecordStore
 
 logger = logging.getLogger(__name__)
-
-_FIT = "fit "
 
 # Those that are answered once.
 OnceRequest = ReleaseRequest | CompletedRanksRequest | PrintedRequest | ResponseRequest | GaussianMarginsRequest
@@ -208,7 +206,7 @@ class LocalParty:
     def close(self, study: str) -> None:
         """A study is over: forget its regressions and its sums."""
         places = [] if self.consents is None else self.consents.places(study)
-        self._regression.close(study, [name.removeprefix(_FIT) for name in places if name.startswith(_FIT)])
+        self._regression.close(study, [name.removeprefix(FIT_PLACE) for name in places if name.startswith(FIT_PLACE)])
         self._strict.close(study)
 
     # ---- consent -------------------------------------------------------------------------
@@ -392,7 +390,7 @@ class LocalParty:
         entries, asked = self._price_raw(request.study, names, request.subjects)
         key = self._key(request)
         if self.consents is not None:
-            self.consents.bind(request.study, f"{_FIT}{request.fit}", key)  # so that it is known when it is to go
+            self.consents.bind(request.study, f"{FIT_PLACE}{request.fit}", key)  # so that it is known when it is to go
         self._approve(RAW_REGRESSION, self._unpaid(entries, key), list(self.ledger))
         codings = [code_schema_column(self.table.party.column(name)) for name in names]
 

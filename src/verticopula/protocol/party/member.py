@@ -343,6 +343,8 @@ class Member:
     def _agreed_before(self, study: str, record: JoinedStudy) -> JoinedStudy | None:
         """What was agreed when the study began before; None if it was not, ProtocolError if it was otherwise."""
         known = self._read(study)
+        if known is not None:
+            self._check_kept(known)
         if known is not None and not known.agrees(record):
             raise ProtocolError(
                 f"party {self.name!r}: a study of this name was opened before, on other terms or with another "
@@ -633,11 +635,19 @@ class Member:
             raise ProtocolError(f"party {self.name!r} was not asked to open this study")
         if record.federation != self._fingerprint:
             raise ProtocolError(f"party {self.name!r}: a study of this name belongs to another federation")
+        self._check_kept(record)
         return record
 
+    def _check_kept(self, record: JoinedStudy) -> None:
+        """ProtocolError where what was stored of a study was removed: nothing of it is made a second time."""
+        if record.removed:
+            raise ProtocolError(
+                f"party {self.name!r}: this study ended long ago, and what was stored of it was removed "
+                "(retention_days in its policy); it cannot go on. Begin another one"
+            )
+
     def _record_name(self, study: str) -> str:
-        """An organisation may be several parties of a study, with one vault."""
-        return f"study:{self.name}/{study}"
+        return JoinedStudy.record_name(self.name, study)
 
     def _read(self, study: str) -> JoinedStudy | None:
         raw = self.vault.studies.get(self._record_name(study))
@@ -658,6 +668,8 @@ class Member:
                     party = self._make_ready(record)
             if party is not None:
                 party.close(request.study)
+            if not record.closed:
+                self._write(request.study, replace(record, closed=self._clock()))
         return CloseReply(self.name, *self.vault.head())
 
     # ---- the synthetic block -------------------------------------------------------------

@@ -295,5 +295,10 @@ class RegressionHandler:
             raise ProtocolError(f"party {self.party!r}: expected {n_rows} finite numbers")
 
 
+def fit_key(party: str, study: str, fit: str) -> str:
+    """The key under which the state of a party's fit is kept."""
+    return _store_key(party, (study, fit))
+
+
 def _store_key(party: str, key: _Key) -> str:
     return hashlib.sha256(repr((party, *key)).encode()).hexdigest()

@@ -301,7 +301,12 @@ class StrictHandler:
             raise ProtocolError(f"party {self.name!r} has sent no margins in this study, so it has no cells to share")
 
     def _record_name(self, study: str) -> str:
-        return f"strict/{self.name}/{study}"
+        return self.record_name(self.name, study)
+
+    @staticmethod
+    def record_name(party: str, study: str) -> str:
+        """The name under which is kept which margins a party has sent."""
+        return f"strict/{party}/{study}"
 
 
 def _check_method(party: str, method: str) -> None:

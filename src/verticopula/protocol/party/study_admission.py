@@ -15,6 +15,7 @@ from verticopula.protocol.messages import BeginRequest
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.study_refusals import StudyRefusals, begun_name
 from verticopula.schema.defaults import SECONDS_PER_DAY
+from verticopula.storage.records import RecordStore
 
 logger = logging.getLogger(__name__)
 
@@ -114,4 +115,24 @@ class StudyAdmission:
         """By party (no party's name has a colon), and by the people that it is about, whatever the party is called."""
         # What vaults have called these records from the start: the name stays.
         tables = (f"openings:table:{table}" for table in self.refusals.tables())
-        return [f"openings:{self.refusals.party}", *tables]
+        return [_openings_name(self.refusals.party), *tables]
+
+
+def begun_studies(records: RecordStore, party: str) -> dict[str, float]:
+    """Study -> when it was begun, in seconds since 1970, of all that were ever begun at a party.
+
+    Parameters
+    ----------
+    records : the vault's
+    party : its name
+    """
+    found: dict[str, float] = {}
+    for begun, when in (records.get(_openings_name(party)) or {}).items():
+        _, name, study = begun.split(":", 2)  # as `begun_name` has it
+        if name == party:
+            found[study] = max(when, found.get(study, when))
+    return found
+
+
+def _openings_name(party: str) -> str:
+    return f"openings:{party}"

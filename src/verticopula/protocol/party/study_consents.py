@@ -44,6 +44,7 @@ from verticopula.schema.federation import Federation
 from verticopula.storage.records import RecordStore
 
 _ONE_AT_A_TIME = threading.Lock()  # from reading a record to writing it
+FIT_PLACE = "fit "  # how the place of a regression's fit begins
 _CLOCK_SLACK = 300.0  # seconds by which a clock may be set back
 
 
@@ -109,7 +110,7 @@ class StudyConsents:
         """Of the mask's digest: drawn once a study, and kept, so that the same question gets the same answer."""
         if presence.is_told_to_all:
             return b""
-        name = f"salt:{self.party}:{study}"
+        name = self.salt_name(self.party, study)
         with _ONE_AT_A_TIME:
             if self.records.get(name) is None:
                 self.records.put(name, {"salt": secrets.token_hex(16)})
@@ -161,7 +162,7 @@ class StudyConsents:
         self.records.put(self._capped_name(proposal.study), {"proposal": fingerprint(proposal)})
 
     def _capped_name(self, study: str) -> str:
-        return f"capped:{self.party}:{study}"  # no name has a colon
+        return self.capped_name(self.party, study)
 
     def consent(self, proposal: StudyProposal, ask: Callable[[], None]) -> SignedConsent:
         """The party's signed consent; `ask` raises unless policy and steward agree. A consent that lives is not asked
@@ -261,4 +262,21 @@ class StudyConsents:
         self.records.put(self._name(record.proposal.study), record.to_dict())
 
     def _name(self, study: str) -> str:
-        return f"consent:{self.party}/{study}"  # no party's name has a colon
+        return self.record_name(self.party, study)
+
+    # No party's name has a colon.
+
+    @staticmethod
+    def record_name(party: str, study: str) -> str:
+        """The name under which a party's consent is kept."""
+        return f"consent:{party}/{study}"
+
+    @staticmethod
+    def capped_name(party: str, study: str) -> str:
+        """The name under which is kept which proposal went above a cap."""
+        return f"capped:{party}:{study}"
+
+    @staticmethod
+    def salt_name(party: str, study: str) -> str:
+        """The name under which the salt of a mask's digest is kept."""
+        return f"salt:{party}:{study}"
