@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 
 from tests.agreements import sign_points
 from tests.network.attackers import EvilCoordinator
 from tests.network.harness import PARTIES, PATIENCE, POLICY
 from tests.network.intruder_scenes import Scene, against_parties, attack
 from tests.network.lying import (
+    PURPOSE,
+    REQUESTER,
     accomplices_consent,
     agreed_alone,
     honest_study,
@@ -26,10 +31,12 @@ from tests.network.lying import (
     proposed_alone,
     signs_as,
 )
+from verticopula.errors import SettingsError
 from verticopula.matching.private_intersection import mask_points, new_mask, points_digest, points_of
 from verticopula.network.control_messages import Refusal
 from verticopula.protocol.messages import (
     BeginReply,
+    BeginRequest,
     CloseRequest,
     ConsentReply,
     ConsentRequest,
@@ -37,10 +44,12 @@ from verticopula.protocol.messages import (
     MaskRequest,
     ReleaseRequest,
     ResponseRequest,
+    SignedAsking,
     SignedPoints,
     UpdateRequest,
     fingerprint,
 )
+from verticopula.protocol.study_proposal import asking_statement, federation_fingerprint
 from verticopula.protocol.wire import encode
 from verticopula.storage.request_store import REQUESTS_FILE, RequestStore
 from verticopula.storage.steward_keys import Steward
@@ -101,6 +110,58 @@ for _name, _make, _agreed, _line in (
     against_parties(
         _name, "what was consented to", f"refused: party 'left'.*{_line}", party="left", honest="this party alone"
     )(_raw_is_refused(_make, agreed=_agreed))
+
+
+# ---- who asks --------------------------------------------------------------------------------------
+
+
+def _asking(scene: Scene, signer: str, lead: str = "lead", **said: str) -> SignedAsking:
+    """Who asks for a study by `vcds`, as the holder of a kit signs it; `said` is what is asked for in other words."""
+    asking = SignedAsking(lead, f"{time.monotonic_ns():032x}", "tel. 1", "one report", b"")
+    words = {"method": "vcds", "requester": REQUESTER, "purpose": PURPOSE, **said}
+    statement = asking_statement(
+        federation_fingerprint(scene.net.federation), words["method"], words["requester"], words["purpose"], asking
+    )
+    return replace(asking, signature=signs_as(scene, signer).sign(statement))
+
+
+@attack(
+    "a study in the lead's name that the lead has not signed",
+    "party",
+    "left",
+    "the lead's signature",
+    "refused: party 'left': who asks for this study is not signed by a lead of the federation",
+    quick=True,
+)
+def forged_lead(scene: Scene) -> None:
+    """By the coordinator, by a party, by a stranger's name; and the lead's own words, changed on the way."""
+    true = _asking(scene, "lead")
+    forged = [_asking(scene, signer) for signer in ("server", "middle")]
+    forged += [_asking(scene, "middle", lead="middle"), _asking(scene, "server", lead="somebody")]
+    forged += [_asking(scene, "lead", purpose="another"), _asking(scene, "lead", method="strict")]
+    forged += [replace(true, signature=b""), replace(true, contact="tel. 2"), replace(true, use="anything")]
+    forged += [replace(true, token="0" * 32), replace(true, signature=true.signature[:-1] + b"\0")]
+    before = ledgers(scene)
+    for number, asking in enumerate(forged):
+        found = scene.evil.ask("left", opening(scene, f"forged-{time.monotonic_ns()}-{number}", asking=asking))
+        assert isinstance(found, Refusal), asking
+        assert "not signed by a lead" in found.reason
+    assert isinstance(scene.evil.ask("left", opening(scene, f"signed-{time.monotonic_ns()}", asking=true)), BeginReply)
+    assert ledgers(scene) == before
+
+
+@attack(
+    "a second study with what the lead has signed for one",
+    "party",
+    "left",
+    "one study for each signature",
+    "refused: party 'left': what the lead has signed belongs to another study",
+)
+def signature_used_twice(scene: Scene) -> None:
+    true, name = _asking(scene, "lead"), f"signed-{time.monotonic_ns()}"
+    assert isinstance(scene.evil.ask("left", opening(scene, name, asking=true)), BeginReply)
+    found = scene.evil.ask("left", opening(scene, f"{name}-again", asking=true))
+    assert isinstance(found, Refusal), found
 
 
 # ---- whole processes: openings, a steward's no, an old consent ------------------------------------------
@@ -395,3 +456,117 @@ def stewards_no(scene: Scene) -> None:
     assert ledgers(scene) == before
     scene.net.signal("server", signal.SIGTERM)  # another attack needs its port
     scene.net.wait_for_end("server")
+
+
+def _still_asked(scene: Scene, request: BeginRequest) -> None:
+    """The party asks its stewards, and opens nothing."""
+    tail, end = scene.log("right").mark(), time.monotonic() + PATIENCE
+    while "its stewards were asked about study" not in tail.text:  # a connection that has just ended loses it
+        assert time.monotonic() < end
+        scene.evil.sessions.send("right", "ask", fingerprint(request), encode(request))
+        time.sleep(1.0)
+    topics = set()
+    while not scene.evil.replies.empty():
+        topics.add(scene.evil.replies.get()[1])
+    assert "answer" not in topics
+
+
+@attack(
+    "a yes from before the table changed, and one from before the policy changed",
+    "lead",
+    "right",
+    "a yes is for one table and one policy",
+    "its stewards were asked about study old-yes",
+    honest="this party alone",
+)
+def old_yes(scene: Scene) -> None:
+    own, rules = scene.net.folder / "right.csv", scene.net.folder / "right.toml"
+    table, policy = own.read_bytes(), rules.read_text("utf-8")
+    vault = scene.own_folder()
+    scene.net.close()
+    (scene.kit("right").folder / REQUESTS_FILE).unlink(missing_ok=True)
+    store, request = RequestStore.of_kit(scene.kit("right").folder), opening(scene, "old-yes")
+    with EvilCoordinator(scene.kit("server")) as evil:
+        scene.coordinator = evil
+        for change in (
+            lambda: own.write_bytes(table[: table.rstrip().rfind(b"\n") + 1]),  # a row less
+            lambda: rules.write_text(f"{policy}min_subjects = 2\n", "utf-8"),
+        ):
+            scene.net.start("right", extra=("--review", "--vault", str(vault)))
+            evil.wait_for("right")
+            _still_asked(scene, request)
+            _decide_next(store, "yes")
+            scene.net.signal("right", signal.SIGTERM)
+            scene.net.wait_for_end("right")
+            change()
+        scene.net.start("right", extra=("--review", "--vault", str(vault)))
+        evil.wait_for("right")
+        _still_asked(scene, request)
+        scene.coordinator = None
+    assert [one.state for one in store.all()] == ["superseded", "superseded", "pending"]
+    why = [store.events(one.id)[-1].detail for one in store.all()]
+    assert why[:2] == ["the table has changed", "the policy has changed"]
+    own.write_bytes(table)
+    rules.write_text(policy, "utf-8")
+
+
+@attack(
+    "a steward who asks for a study, and writes their own signed yes into the file",
+    "lead",
+    "right",
+    "nobody's yes counts for what they asked for",
+    "its stewards were asked about study own-yes",
+    honest="this party's process",
+)
+def own_yes(scene: Scene) -> None:
+    rules, key = scene.net.folder / "right.toml", scene.own_folder().with_suffix(".pem")
+    policy, steward = rules.read_text("utf-8"), Steward.create("lead", key)
+    rules.write_text(f'{policy}[stewards]\nlead = "{steward.public_key}"\n', "utf-8")
+    with _thinking_steward(scene) as store:
+        request = opening(scene, "own-yes", asking=_asking(scene, "lead"))
+        _still_asked(scene, request)
+        (asked,) = store.all("pending")
+        decision = steward.decide(asked, "yes")
+        with pytest.raises(SettingsError, match="asks for this study"):
+            store.decide(asked.id, decision)
+        with contextlib.closing(sqlite3.connect(store.path)) as base, base:
+            said = json.dumps([asdict(decision)])
+            base.execute("UPDATE requests SET state = 'approved', decisions = ? WHERE id = ?", (said, asked.id))
+        _still_asked(scene, request)
+        assert store.get(asked.id).used is None
+    scene.net.close()
+    rules.write_text(policy, "utf-8")
+    scene.net.start("right", extra=("--vault", str(scene.own_folder())))
+
+
+@attack(
+    "requests put back from a copy of before a no",
+    "lead",
+    "right",
+    "the vault knows how far their history was",
+    "requests.db was put back from an old copy, or replaced",
+    honest="this party alone",
+)
+def forgotten_no(scene: Scene) -> str:
+    with _thinking_steward(scene) as store:
+        request = opening(scene, "forgotten-no")
+        _still_asked(scene, request)
+        copies = {path: path.read_bytes() for path in store.path.parent.glob(f"{REQUESTS_FILE}*")}
+        vault = scene.net.processes["right"].args[-1]  # type: ignore[index]
+        _decide_next(store, "no")
+        assert isinstance(scene.evil.ask("right", request), Refusal)
+        time.sleep(2.0)  # it looks for decisions twice a second, and remembers them then
+        scene.net.signal("right", signal.SIGTERM)
+        scene.net.wait_for_end("right")
+        for path in store.path.parent.glob(f"{REQUESTS_FILE}*"):
+            path.unlink()
+        for path, content in copies.items():
+            path.write_bytes(content)
+        scene.net.start("right", extra=("--review", "--vault", str(vault)))
+        assert scene.net.wait_for_end("right") == 1
+        for path in store.path.parent.glob(f"{REQUESTS_FILE}*"):
+            path.unlink()
+    said = " ".join(scene.net.output("right").split())
+    assert "was put back from an old copy, or replaced: a no or a withdrawal could be forgotten" in said
+    scene.net.start("right", extra=("--vault", str(scene.own_folder())))
+    return "error: requests.db was put back from an old copy, or replaced: a no or a withdrawal could be forgotten"

@@ -15,7 +15,7 @@ from tests.members import KEY
 from tests.network.harness import small_federation, small_tables
 from verticopula import Policy, Synthesizer
 from verticopula.data.table_source import party_source
-from verticopula.errors import Problem, ProtocolError, SchemaError
+from verticopula.errors import BudgetExceeded, Problem, ProtocolError, SchemaError
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.policy import Caps
 from verticopula.protocol.party.member import Member
@@ -137,6 +137,32 @@ def test_a_cap_holds_over_tables_that_were_read_again(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="above its cap"):
         fit(members, "second")
     assert set(snapshots(vaults["right"])) == {"first"}
+    for vault in vaults.values():
+        vault.close()
+
+
+@pytest.mark.parametrize(("shared", "charged"), [(1, (4, 8, 8)), (20, (4, 8, 8)), (79, (4, 8, 12))])
+def test_releases_of_refreshed_tables_are_charged_to_the_people_whom_they_share(
+    tmp_path: Path, shared: int, charged: tuple[int, ...]
+) -> None:
+    """Each state of the table has lost people and won others. Whoever was in several of them has lost all of it."""
+    vaults = {name: Vault.open(tmp_path / name) for name in TABLES}
+    source = Source(TABLES["right"])
+    members: dict[str, Any] = {name: member_of(name, vaults[name])(TABLES[name]) for name in ("left", "middle")}
+    make = member_of("right", vaults["right"], Policy(caps=Caps(client=13.0)))
+    members["right"] = RefreshedMember(source, make, TABLES["right"], fresh_seconds=0.0)
+    ids = TABLES["right"]["subject_id"].sort()
+    for number, first in enumerate((0, 80 - shared, 2 * (80 - shared))):
+        people = [f"person-{place:05d}" for place in range(first, first + 80)]
+        renamed = pl.col("subject_id").replace_strict(dict(zip(ids.to_list(), people, strict=True)))
+        tables = {name: table.with_columns(renamed) for name, table in TABLES.items()}
+        source.table = tables["right"]
+        members |= {name: member_of(name, vaults[name])(tables[name]) for name in ("left", "middle")}
+        fit(members, f"study-{number}")
+        assert members["right"].current.count_against_caps().client == pytest.approx(charged[number])
+    if charged[-1] == 12:  # one more would go above the cap
+        with pytest.raises(BudgetExceeded, match="above its cap"):
+            fit(members, "one-more")
     for vault in vaults.values():
         vault.close()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from tests.unit.test_consent import RANKS, question
 from tests.unit.test_request_store import Clock
-from verticopula.errors import ConsentPending, LedgerError, PolicyRefused, ProtocolError, SchemaError
+from verticopula.errors import ConsentPending, LedgerError, PolicyRefused, ProtocolError, SchemaError, SettingsError
 from verticopula.network.stored_consent import StoredConsent
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.policy_file import PolicyFile
@@ -155,6 +156,25 @@ def test_two_stewards_have_to_agree(make: Callable[..., StoredConsent], tmp_path
     decide(consent, "yes", ben)
     assert consent.decided_studies({ASKED.study}) == {ASKED.study}
     consent.request(ASKED)
+
+
+@pytest.mark.parametrize("asker", [{"lead": "anna"}, {"requester": "Anna"}, {"contact": "anna@clinic.example"}])
+def test_who_asked_cannot_put_their_own_yes_into_the_file(
+    make: Callable[..., StoredConsent], tmp_path: Path, asker: dict[str, str]
+) -> None:
+    """With a key of their own, and by hand: the store would have refused it."""
+    anna = Steward.create("anna", tmp_path / "anna.pem")
+    consent = make(Policy(review="everything", stewards={"anna": anna.public_key}))
+    asked = replace(ASKED, **asker)
+    assert is_pending(consent, asked)
+    (request,) = consent.store.all()
+    with pytest.raises(SettingsError, match="asks for this study"):
+        consent.store.decide(request.id, anna.decide(request, "yes", clock=consent.clock))
+    said = json.dumps([asdict(anna.decide(request, "yes", clock=consent.clock))])
+    with sqlite3.connect(tmp_path / REQUESTS_FILE) as base:
+        base.execute("UPDATE requests SET state = 'approved', decisions = ?", (said,))
+    assert is_pending(consent, asked)
+    assert consent.store.get(request.id).used is None
 
 
 def test_a_policy_needs_as_many_stewards_as_approvals() -> None:

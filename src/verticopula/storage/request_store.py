@@ -41,6 +41,7 @@ from verticopula.storage.steward_requests import (
     RequestState,
     StewardRequest,
     check_may_decide,
+    is_asker,
     state_after,
 )
 
@@ -447,6 +448,8 @@ def standing_of(request: StewardRequest, stewards: Mapping[str, str], approvals:
         known = stewards.get(one.steward, "")
         if stewards and not (known and is_signed(request, one, known) and not one.when > request.asked + life):
             continue
+        if one.verdict == "yes" and is_asker(request.content, one.steward):
+            continue  # `decide` refuses it; whoever can write the file, and has a key, could put it there
         said[known or one.steward] = one.verdict  # by key: two names of one key are one person
     verdicts = list(said.values())
     if verdicts.count("yes") < approvals or not {"no", "withdrawn"}.isdisjoint(verdicts):

@@ -247,8 +247,19 @@ def check_may_decide(request: StewardRequest, steward: str, verdict: Verdict) ->
         raise SettingsError(f"request {request.id} is {request.state}, not pending")
     if any(one.steward == steward for one in request.decisions):
         raise SettingsError(f"{steward} has decided about request {request.id} already; somebody else is needed")
-    if verdict == "yes" and same_name(steward, content.lead, content.requester, content.contact):
+    if verdict == "yes" and is_asker(content, steward):
         raise SettingsError(f"{steward} asks for this study, so somebody else has to approve it")
+
+
+def is_asker(content: RequestContent, steward: str) -> bool:
+    """Whether a steward has asked for the study, by their name.
+
+    Parameters
+    ----------
+    content : what is asked, and by whom
+    steward : who decides
+    """
+    return same_name(steward, content.lead, content.requester, content.contact)
 
 
 def same_name(steward: str, *askers: str) -> bool:

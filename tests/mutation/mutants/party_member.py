@@ -239,7 +239,7 @@ MUTANTS = (
         "        self.ledger.catch_up()\n",
         "",
         "an append that failed half-way would be charged again",
-        one_of(DURABLE_PARTY, "fails_half_way_and_cannot_be_taken_back_is_paid_once"),
+        one_of(DURABLE_PARTY, "an_append_that_fails_half_way_and_cannot_be_taken_back_is_paid_once"),
     ),
     Mutant(
         "required-columns-may-be-empty",
@@ -247,6 +247,6 @@ MUTANTS = (
         "and not (column.required and gaps[known].any())",
         "",
         "a block with empty values in a required column would be written",
-        one_of(MEMBER_RESTARTS, "empty_value_in_a_required_column_is_not_written"),
+        one_of(MEMBER_RESTARTS, "a_block_with_an_empty_value_in_a_required_column_is_not_written"),
     ),
 )

@@ -172,7 +172,7 @@ MUTANTS = (
         "pl.Series([one not in people for one in self._hash(ids)], dtype=pl.Boolean)",
         "pl.Series([True for _ in self._hash(ids)], dtype=pl.Boolean)",
         "people who withdrew would be in every later study",
-        one_of(WITHDRAWALS, "left_without_exactly_those_who_have_withdrawn"),
+        one_of(WITHDRAWALS, "a_table_is_left_without_exactly_those_who_have_withdrawn"),
     ),
     Mutant(
         "withdrawals-depend-on-spelling",
@@ -180,7 +180,7 @@ MUTANTS = (
         "hmac.digest(key, canonical_id(text).encode(), ",
         "hmac.digest(key, text.encode(), ",
         "a withdrawal would be forgotten where ids are written otherwise",
-        one_of(WITHDRAWALS, "left_without_exactly_those_who_have_withdrawn"),
+        one_of(WITHDRAWALS, "a_table_is_left_without_exactly_those_who_have_withdrawn"),
     ),
     Mutant(
         "withdrawals-can-be-lost",
@@ -188,7 +188,7 @@ MUTANTS = (
         'if count > 0 and (count > len(lines) or lines[count - 1]["hash"] != digest):',
         "if count < 0:",
         "an old copy of the history of withdrawals would take people in again",
-        one_of(WITHDRAWALS, "notices_a_history_that_lacks_a_withdrawal"),
+        one_of(WITHDRAWALS, "a_vault_notices_a_history_that_lacks_a_withdrawal"),
     ),
     Mutant(
         "removed-replies-are-drawn-again",
@@ -196,7 +196,7 @@ MUTANTS = (
         "if key in self._removed:",
         "if False:",
         "a release whose reply was removed would be made twice, and paid for once",
-        one_of(RETENTION, "removed_reply_is_not_drawn_though_the_record_is_there"),
+        one_of(RETENTION, "a_removed_reply_is_not_drawn_though_the_record_is_there"),
     ),
     Mutant(
         "replies-go-before-it-is-written-down",
@@ -204,6 +204,6 @@ MUTANTS = (
         "gone = sorted(paid - self._removed)",
         "gone = sorted(paid & self.replies.keys())",
         "what was paid for and never stored could be drawn after its study was removed",
-        one_of(RETENTION, "paid_for_and_never_stored_is_not_drawn"),
+        one_of(RETENTION, "what_was_paid_for_and_never_stored_is_not_drawn_after_its_study_was_removed"),
     ),
 )
