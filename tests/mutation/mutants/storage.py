@@ -199,7 +199,7 @@ MUTANTS = (
         one_of(RETENTION, "a_removed_reply_is_not_drawn_though_the_record_is_there"),
     ),
     Mutant(
-        "replies-go-before-it-is-written-down",
+        "unstored-requests-outlive-their-study",
         "storage/vault.py",
         "gone = sorted(paid - self._removed)",
         "gone = sorted(paid & self.replies.keys())",
