@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula import Federation, NotPrivateWarning, Synthesizer
+from verticopula.data.table_source import federation_sources, load_all
 from verticopula.data.tables import AlignedTable, EncodedColumn
 from verticopula.privacy.noise import Noise, SecureNoise
 from verticopula.privacy.policy import Policy
@@ -74,6 +76,12 @@ def make_tables(federation: Federation, values: Mapping[str, Sequence[Any] | Flo
         party.name: pl.DataFrame({"subject_id": ids, **{c.name: values[c.name] for c in party.columns}})
         for party in federation.parties
     }
+
+
+def tables_in(federation: Federation, folder: Path) -> dict[str, pl.DataFrame]:
+    """The tables of all parties, from files as a command finds them."""
+    sources = federation_sources([party.name for party in federation.parties], str(folder))
+    return {name: loaded.table for name, loaded in load_all(sources.values()).items()}
 
 
 def unit_of(method: str) -> dict[str, Any]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 from typer.testing import CliRunner
@@ -101,6 +103,29 @@ def test_one_party_needs_nothing_but_its_own_table(home: Path, call: Call, tmp_p
     said = call("audit", tmp_path / "study", "--data", tmp_path / "data", *options)
     assert said.code == 0, said.err
     assert "clinic" not in said.out
+
+
+def test_a_database_or_one_partys_file_is_audited_as_a_folder_is(
+    home: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_study_module, "is_installed", lambda: False)  # SDMetrics draws what no seed repeats
+    with closing(duckdb.connect(str(tmp_path / "all.duckdb"))) as database:
+        database.execute(f"CREATE TABLE bank AS SELECT * FROM read_csv('{home / 'data' / 'bank.csv'}')")
+        database.execute(f"CREATE TABLE visits AS SELECT * FROM read_csv('{home / 'data' / 'clinic.csv'}')")
+    (tmp_path / "clinic.sql").write_text("SELECT * FROM visits")
+    database_given = ("--data", tmp_path / "all.duckdb", "--query", tmp_path / "clinic.sql")
+    found = []
+    for given in (
+        ("--data", home / "data", "--tables-only"),
+        (*database_given, "--tables-only"),
+        ("--data", home / "data", "--party", "bank", "--trials", 100),
+        ("--data", home / "data" / "bank.csv", "--party", "bank", "--trials", 100),
+        ("--data", tmp_path / "all.duckdb", "--party", "bank", "--trials", 100),
+    ):
+        said = call("audit", home / "study", *given, "--seed", 1)
+        assert said.code == 0, said.err
+        found.append(said.out)
+    assert found[0] == found[1] != found[2] == found[3] == found[4]
 
 
 def test_a_claim_that_is_too_small_is_red_and_ends_with_three(

@@ -60,6 +60,8 @@ def test_a_study_of_a_server_leaves_no_secret_anywhere(server: Server, tmp_path:
         ["run", "federation.toml", *data, "--out", "study", "--overwrite", *given, *target],
         ["write-table", "study", server.address, "--table-prefix", "again_", "--replace"],
         ["ledger", "snapshot", "vault", "federation.toml", "left", "--data", server.address],
+        ["report", "study", *data],
+        ["audit", "study", *data, "--trials", 100, "--out", "audit"],
     ):
         done = run(*command, folder=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -67,6 +69,8 @@ def test_a_study_of_a_server_leaves_no_secret_anywhere(server: Server, tmp_path:
     assert said[1].count("is synthetic data of study 'made up'") == 3
     assert "drawn_left" in said[1]
     assert said[4].count("read by study") == 2
+    assert 'data-code="in-house"' in (tmp_path / "study" / "report-in-house.html").read_text("utf-8")
+    assert "closest record" in said[6]
     drawn = party_source("drawn_left", server.address, password_file=password_file(tmp_path)).load()
     assert drawn.table.columns == ["y", "x1"]
     assert drawn.mark is not None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -89,12 +91,42 @@ def test_report_with_one_partys_data(call: Call, inputs: Path) -> None:
     assert elsewhere.is_file()
 
 
+def test_report_reads_real_tables_from_a_database_or_one_partys_file(call: Call, inputs: Path) -> None:
+    out = run(call, inputs)
+    with closing(duckdb.connect(str(inputs / "all.duckdb"))) as database:
+        for name in ("bank", "court"):
+            database.execute(f"CREATE TABLE {name} AS SELECT * FROM read_csv('{inputs / 'tables' / name}.csv')")
+        database.execute(f"CREATE TABLE sales AS SELECT * FROM read_csv('{inputs / 'tables' / 'shop'}.csv')")
+    (inputs / "shop.sql").write_text("SELECT subject_id, sector, spent FROM sales")
+    data = ("--data", inputs / "all.duckdb")
+    assert "something that is not there" in call("report", out, *data).err
+    pages = {}
+    for name, given in {
+        "files": ("--data", inputs / "tables"),
+        "database": (*data, "--query", inputs / "shop.sql"),
+        "file": ("--data", inputs / "tables" / "court.csv", "--party", "court"),
+        "table": (*data, "--party", "court"),
+    }.items():
+        said = call("report", out, *given, "--out", inputs / name)
+        assert said.code == 0, said.err
+        pages[name] = (inputs / name).read_text("utf-8")
+    assert pages["database"] == pages["files"] != pages["file"] == pages["table"]
+    assert "exact shares and counts of court" in pages["table"]
+
+
 def test_report_says_what_it_cannot_read(call: Call, inputs: Path) -> None:
     assert "holds no study" in call("report", inputs).err
     out = run(call, inputs)
     (inputs / "nothing").mkdir()
     assert "no table of any party" in call("report", out, "--data", inputs / "nothing").err
     assert "no such folder" in call("report", out, "--data", inputs / "nowhere").err
+    one = ("--data", inputs / "tables" / "court.csv")
+    assert "is a file; give the folder that it is in" in call("report", out, *one).err
+    assert (
+        "no party 'nobody' in this study; there are bank, court, shop"
+        in call("report", out, *one, "--party", "nobody").err
+    )
+    assert "give --data, too" in call("report", out, "--party", "court").err
     (out / "regression").mkdir(exist_ok=True)
     (out / "regression" / "regression.json").write_text("[]")
     assert "cannot be read as a regression" in call("report", out).err

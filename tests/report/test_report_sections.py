@@ -16,6 +16,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.builders import tables_in
 from tests.report import studies
 from verticopula import Federation, Synthesizer
 from verticopula.cli.app import app
@@ -331,7 +332,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_audit_is_shown_in_the_house_by_its_risks(audited: Path) -> None:
     study = audited / "study"
     found = json.loads((study / "audit/audit.json").read_text("utf-8"))
-    section = gather(read_report_data(study, audited / "data"))["audit"]
+    section = gather(read_report_data(study, lambda federation: tables_in(federation, audited / "data")))["audit"]
     risks = [attack["risk"] for attack in section["attacks"]]
     assert {"Singling out", "Linkability", "Inference"} == set(risks)  # no attack is left without a name
     assert risks == sorted(risks, key=["Singling out", "Linkability", "Inference"].index)

@@ -11,9 +11,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.builders import make_federation
+from tests.builders import make_federation, tables_in
 from verticopula import Federation
-from verticopula.data.table_files import list_tables, party_name_of, read_table, read_tables
+from verticopula.data.table_files import list_tables, party_name_of, read_table
 from verticopula.data.tables import AlignedTable, align_tables, encode_column
 from verticopula.errors import SchemaError
 from verticopula.forecasting.preflight_checks import warn_before_spending
@@ -48,7 +48,7 @@ def aligned(folder: Path, bank: str, agency: str, **party: Any) -> dict[str, Ali
     (folder / "bank.csv").write_text(bank, "utf-8")
     (folder / "agency.csv").write_text(agency, "utf-8")
     study = federation(**party)
-    return align_tables(study, read_tables(study, folder))
+    return align_tables(study, tables_in(study, folder))
 
 
 AGENCY = "customer,default\nA1,0\nA2,1\nA3,0\n"
@@ -229,7 +229,7 @@ def test_names_that_are_nearly_right(tmp_path: Path) -> None:
     assert "column 'income': is in the federation file but not in the table; did you mean ' Income'?" in said
     (tmp_path / "bank.csv").rename(tmp_path / "Bank.csv")
     with pytest.raises(SchemaError, match=r"did you mean 'Bank.csv'\?"):
-        read_tables(federation(), tmp_path)
+        tables_in(federation(), tmp_path)
 
 
 def test_a_file_with_blanks_in_its_name_belongs_to_the_party_with_underscores(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_file_with_blanks_in_its_name_belongs_to_the_party_with_underscores(tm
             "response": "my_bank.income",
         }
     )
-    assert list(read_tables(renamed, tmp_path)) == ["my_bank"]
+    assert list(tables_in(renamed, tmp_path)) == ["my_bank"]
 
 
 def test_lost_leading_zeros_name_the_rule_that_mends_them(tmp_path: Path) -> None:

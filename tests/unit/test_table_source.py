@@ -307,31 +307,58 @@ def test_every_cell_of_sqlite_is_read_by_itself(tmp_path: Path) -> None:
 
 
 FEDERATION = make_federation({"hub": {"y": CONTINUOUS}, "bank": {"x": CONTINUOUS}})
+PARTIES = [party.name for party in FEDERATION.parties]
 
 
 def test_one_database_has_the_tables_of_all_parties(tmp_path: Path) -> None:
     path = tmp_path / "all.sqlite"
     write_sqlite(path, "CREATE TABLE hub (subject_id, y)", "INSERT INTO hub VALUES (1, 2)", "CREATE TABLE raw (i, x)")
     with pytest.raises(SchemaError, match="a table or column that is not there"):
-        load_all(federation_sources(FEDERATION, str(path)).values())
+        load_all(federation_sources(PARTIES, str(path)).values())
     (tmp_path / "bank.sql").write_text("SELECT i AS subject_id, x FROM raw")
-    found = load_all(federation_sources(FEDERATION, str(path), (tmp_path / "bank.sql",)).values())
+    found = load_all(federation_sources(PARTIES, str(path), (tmp_path / "bank.sql",)).values())
     assert {name: loaded.table.columns for name, loaded in found.items()} == {
         "hub": ["subject_id", "y"],
         "bank": ["subject_id", "x"],
     }
-    assert federation_sources(FEDERATION, str(path), (tmp_path,))["bank"].query == tmp_path / "bank.sql"
+    assert federation_sources(PARTIES, str(path), (tmp_path,))["bank"].query == tmp_path / "bank.sql"
+
+
+def test_one_partys_table_is_a_file_of_its_own_or_one_in_a_folder(tmp_path: Path) -> None:
+    for name in PARTIES:
+        pl.DataFrame({"subject_id": [1], name: [2.0]}).write_parquet(tmp_path / f"{name}.parquet")
+    spark = tmp_path / "elsewhere" / "anything.parquet"
+    spark.mkdir(parents=True)
+    for k in (0, 1):
+        pl.DataFrame({"subject_id": [k], "bank": [2.0]}).write_parquet(spark / f"part-{k}.parquet")
+    places = {str(tmp_path): 1, str(tmp_path / "bank.parquet"): 1, str(spark): 2}
+    for place, rows in places.items():
+        (found,) = load_all(federation_sources(["bank"], place).values()).values()
+        assert found.table.shape == (rows, 2)
+        assert "bank" in found.table.columns
+    with pytest.raises(SettingsError, match="is a file; give the folder that it is in"):
+        federation_sources(PARTIES, str(tmp_path / "bank.parquet"))
+
+
+def test_a_folder_may_lack_parties_where_some_are_enough(tmp_path: Path) -> None:
+    (tmp_path / "bank.csv").write_text("subject_id,x\n1,2\n")
+    with pytest.raises(SchemaError, match=r"party 'hub': no \.csv"):
+        federation_sources(PARTIES, str(tmp_path))
+    assert list(federation_sources(PARTIES, str(tmp_path), all_parties=False)) == ["bank"]
+    (tmp_path / "bank.parquet").write_bytes(b"")
+    with pytest.raises(SchemaError, match="are both there; keep one"):
+        federation_sources(PARTIES, str(tmp_path), all_parties=False)
 
 
 def test_queries_that_fit_nobody(tmp_path: Path) -> None:
     (tmp_path / "agency.sql").write_text("SELECT 1")
     with pytest.raises(SettingsError, match=r"agency.sql: is named after no party of this federation \(hub, bank\)"):
-        federation_sources(FEDERATION, "duckdb:///x.db", (tmp_path / "agency.sql",))
+        federation_sources(PARTIES, "duckdb:///x.db", (tmp_path / "agency.sql",))
     (tmp_path / "bank.sql").write_text("SELECT 1")
     with pytest.raises(SettingsError, match="is a second query of party 'bank'"):
-        federation_sources(FEDERATION, "duckdb:///x.db", (tmp_path / "bank.sql", tmp_path / "bank.sql"))
+        federation_sources(PARTIES, "duckdb:///x.db", (tmp_path / "bank.sql", tmp_path / "bank.sql"))
     with pytest.raises(SettingsError, match="--query is for databases"):
-        federation_sources(FEDERATION, str(tmp_path), (tmp_path / "bank.sql",))
+        federation_sources(PARTIES, str(tmp_path), (tmp_path / "bank.sql",))
     with pytest.raises(SettingsError, match="--query is for databases"):
         party_source("bank", str(tmp_path / "bank.csv"), tmp_path / "bank.sql")
     with pytest.raises(SettingsError, match="--password-file is for databases on a server"):

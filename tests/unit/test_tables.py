@@ -10,8 +10,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from tests.builders import tables_in
 from verticopula import Federation
-from verticopula.data.table_files import read_table, read_tables
+from verticopula.data.table_files import read_table
 from verticopula.data.tables import OwnTable, align_tables, encode_column
 from verticopula.errors import SchemaError
 from verticopula.schema.columns import Column
@@ -244,10 +245,10 @@ def test_duplicate_column_names_of_pandas() -> None:
 def test_files(tmp_path: Path) -> None:
     for name, table in tables().items():
         table.write_csv(tmp_path / f"{name}.csv")
-    from_csv = align_tables(federation(), read_tables(federation(), tmp_path))
+    from_csv = align_tables(federation(), tables_in(federation(), tmp_path))
     (tmp_path / "registry.csv").unlink()
     tables()["registry"].write_parquet(tmp_path / "registry.parquet")
-    from_both = align_tables(federation(), read_tables(federation(), tmp_path))
+    from_both = align_tables(federation(), tables_in(federation(), tmp_path))
     np.testing.assert_array_equal(from_csv["registry"].observed(), from_both["registry"].observed())
 
 
@@ -271,7 +272,7 @@ def test_absent_and_ambiguous_files(tmp_path: Path) -> None:
     tables()["agency"].write_csv(tmp_path / "agency.csv")
     tables()["agency"].write_parquet(tmp_path / "agency.parquet")
     with pytest.raises(SchemaError) as caught:
-        read_tables(federation(), tmp_path)
+        tables_in(federation(), tmp_path)
     assert "keep one" in str(caught.value)
     assert "no .csv or .parquet" in str(caught.value)
 

@@ -54,12 +54,15 @@ def audited(synthesizer: Synthesizer, party: str | None) -> Federation:
     )
 
 
-def restrict(synthesizer: Synthesizer, party: str | None) -> tuple[Federation, Synthesizer]:
+def restrict(
+    synthesizer: Synthesizer, party: str | None, random_state: int | None = None
+) -> tuple[Federation, Synthesizer]:
     """The federation under audit and an unfitted study with the same settings on it.
 
-    One party alone repeats its own part: the same epsilon for each of its columns, whatever the unit was.
+    One party alone repeats its own part: the same epsilon for each of its columns, whatever the unit was. With a
+    `random_state` the repetition can itself be repeated; nothing of it is released.
     """
-    settings = replace(synthesizer.study_.settings, random_state=None)
+    settings = replace(synthesizer.study_.settings, random_state=random_state)
     alone = audited(synthesizer, party)
     if party is None:
         return alone, Synthesizer.from_settings(alone, settings)

@@ -131,7 +131,7 @@ def audit_study(
         if real is None or tables is None:
             raise SettingsError("attacks on tables need the study's own real tables (--data)")
         if holdout is None:
-            _, fresh = restrict(synthesizer, settings.party)
+            _, fresh = restrict(synthesizer, settings.party, settings.random_state)
             subjects = repeat_without(
                 fresh, tables, settings.holdout_share, aligned_rows=aligned_rows, rng=rng, progress=progress
             )

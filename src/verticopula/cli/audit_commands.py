@@ -13,6 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from verticopula.cli.shared_options import Quiet, progress_bar
+from verticopula.cli.study_inputs import (
+    DEFAULT_QUERY_TIMEOUT,
+    PasswordFile,
+    Queries,
+    QueryTimeout,
+    read_party_tables,
+)
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.formatting import readable
 from verticopula.schema.methods import STRICT
@@ -31,8 +38,13 @@ _MANY_TRIALS = 1000  # from here on starting processes pays
 def audit(
     folder: Annotated[Path, typer.Argument(help="The folder that `run` or `demo` wrote.", show_default=False)],
     data: Annotated[
-        Path | None,
-        typer.Option("--data", help="The study's own real tables. Not needed with --claims-only.", show_default=False),
+        str | None,
+        typer.Option(
+            "--data",
+            help="The study's own real tables: a folder, or a database that has them, as for run; with --party also "
+            "that party's file. Not needed with --claims-only.",
+            show_default=False,
+        ),
     ] = None,
     holdout: Annotated[
         str,
@@ -69,7 +81,12 @@ def audit(
     out: Annotated[
         Path | None, typer.Option("--out", help="Also write audit.json and audit.txt there.", show_default=False)
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Makes the audit repeatable; it protects nobody.")] = None,
+    query: Queries = None,
+    password_file: PasswordFile = None,
+    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+    seed: Annotated[
+        int | None, typer.Option(help="Makes the audit repeatable, but for what SDMetrics draws; it protects nobody.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Attack a study: can its claims be refuted, and do its tables say more about its own people than about others?
@@ -77,8 +94,6 @@ def audit(
     Ends with 3 if a claim is refuted. Example: [bold]verticopula audit my-study --data tables/ --trials 4000[/]
     """
     from verticopula.auditing import AuditSettings, audit_study
-    from verticopula.auditing.holdout import audited
-    from verticopula.data.table_files import read_tables
 
     if claims_only and tables_only:
         raise SettingsError("give either --claims-only or --tables-only")
@@ -90,14 +105,18 @@ def audit(
     study, synthetic, aligned = read_for_audit(folder, party)
     workers = 1 if trials < _MANY_TRIALS else min(os.cpu_count() or 1, 8)
     settings = AuditSettings(trials, confidence, fraction, party, seed, workers, output_trials, columns)
-    federation = audited(study, party)
+    federation = study.federation
+    real = (
+        None if data is None else read_party_tables(federation, data, query, password_file, query_timeout, party=party)
+    )
+    others = None if people is None or claims_only else read_party_tables(federation, people, party=party)
     with progress_bar(quiet) as progress:
         report = audit_study(
             study,
             settings,
             synthetic=synthetic,
-            real=None if data is None else read_tables(federation, data),
-            holdout=None if people is None or claims_only else read_tables(federation, people),
+            real=real,
+            holdout=others,
             aligned_rows=aligned,
             attack_claims=not tables_only,
             attack_tables=not claims_only,
@@ -135,15 +154,14 @@ def read_for_audit(folder: Path, party: str | None) -> tuple[Synthesizer, dict[s
     return study, tables, notice.is_file() and ALIGNED_ROWS.title in notice.read_text(encoding="utf-8")
 
 
-def _holdout(text: str) -> tuple[float, Path | None]:
+def _holdout(text: str) -> tuple[float, str | None]:
     """A fraction, or a folder."""
     try:
         fraction = float(text)
     except ValueError:
-        folder = Path(text)
-        if not folder.is_dir():
+        if not Path(text).is_dir():
             raise SettingsError(f"--holdout {text}: neither a fraction nor a folder") from None
-        return 0.5, folder
+        return 0.5, text
     if not 0.0 < fraction < 1.0:
         raise SettingsError("--holdout needs a fraction between 0 and 1, or a folder")
     return fraction, None

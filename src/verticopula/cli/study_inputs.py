@@ -86,11 +86,30 @@ def read_party_tables(
     query: list[Path] | None = None,
     password_file: Path | None = None,
     query_timeout: float = DEFAULT_QUERY_TIMEOUT,
+    *,
+    party: str | None = None,
+    all_parties: bool = True,
 ) -> dict[str, pl.DataFrame]:
-    """Party -> its table, from files or from a database; a table that is marked as synthetic is named on the screen."""
+    """Party -> its table, from files or from a database; a table that is marked as synthetic is named on the screen.
+
+    Parameters
+    ----------
+    party : the only one whose table is read; otherwise all
+    all_parties : whether a party that has no table in a folder is a problem, or left out
+    """
     from verticopula.data.table_source import federation_sources, load_all
 
-    sources = federation_sources(study, data, tuple(query or ()), password_file, query_timeout)
+    names = [each.name for each in study.parties]
+    if party is not None and party not in names:
+        raise SettingsError(f"no party {party!r} in this study; there are {', '.join(names)}")
+    sources = federation_sources(
+        names if party is None else [party],
+        data,
+        tuple(query or ()),
+        password_file,
+        query_timeout,
+        all_parties=all_parties,
+    )
     return show_marks(load_all(sources.values()))
 
 

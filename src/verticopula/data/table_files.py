@@ -24,7 +24,6 @@ from verticopula.data.database_query import DatabaseLimits, ReadResult
 from verticopula.data.database_reading import find_only_table, read_database
 from verticopula.errors import Problem, SchemaError, SettingsError
 from verticopula.schema.cell_text import suggest_name
-from verticopula.schema.federation import Federation
 
 _SEPARATORS = (",", ";", "\t", "|")
 _TEXT_FILES = (".csv", ".tsv", ".txt")
@@ -153,34 +152,6 @@ def find_table(party: str, files: list[Path], folder: Path) -> Path | Problem:
     hint = suggest_name(party, [path.name for path in files]) or suggest_name(party, [path.stem for path in files])
     what = f"{names} are both there; keep one" if found else "no .csv or .parquet file, spreadsheet or database"
     return Problem(f"party {party!r}", f"{what} in {folder.name or 'the data folder'}{'' if found else hint}")
-
-
-def read_tables(federation: Federation, folder: Path, *, all_parties: bool = True) -> dict[str, pl.DataFrame]:
-    """Each party's table from a folder; SchemaError lists every file that fails.
-
-    Parameters
-    ----------
-    federation : whose parties' names are the files' names
-    folder : with one file for each party
-    all_parties : whether a party without a file is a problem
-    """
-    tables: dict[str, pl.DataFrame] = {}
-    problems: list[Problem] = []
-    files = list_tables(folder)
-    for party in federation.parties:
-        if not all_parties and not any(party_name_of(path) == party.name for path in files):
-            continue
-        found = find_table(party.name, files, folder)
-        try:
-            if isinstance(found, Problem):
-                problems.append(found)
-            else:
-                tables[party.name] = read_table(found)
-        except SchemaError as error:
-            problems += error.problems
-    if problems:
-        raise SchemaError(problems)
-    return tables
 
 
 def list_tables(folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from verticopula.data.table_files import (
     read_table,
 )
 from verticopula.errors import Problem, SchemaError, SettingsError
-from verticopula.schema.federation import Federation
 
 _MOST_TRIES = 3  # a file that is being written is read again
 
@@ -155,43 +154,60 @@ def party_source(
 
 
 def federation_sources(
-    federation: Federation,
+    parties: Sequence[str],
     data: str,
     queries: tuple[Path, ...] = (),
     password_file: Path | None = None,
     timeout: float = DatabaseLimits.statement,
+    *,
+    all_parties: bool = True,
 ) -> dict[str, TableSource]:
     """Party -> where its table is; SchemaError lists every party that has none.
 
     Parameters
     ----------
-    federation : whose parties' names are those of files, or of a database's tables
-    data : a folder with one file for each party, or the address of a database that holds all of their tables
+    parties : whose names are those of files, or of a database's tables
+    data : a folder with one table for each party, or a database that holds all of them; of one party also its own file
     queries : files with one SELECT each, named as the party (`bank.sql`); a party without one has a table of its name
     password_file : holds the password of the database's user
     timeout : seconds that a query may take
+    all_parties : whether a party that has no table in a folder is a problem, or left out
     """
-    names = [party.name for party in federation.parties]
-    asked = _queries_by_party(queries, names)
+    asked = _queries_by_party(queries, parties)
     if is_address(data) or is_database_file(Path(data)):
-        sources = {name: party_source(name, data, asked.get(name), password_file, timeout) for name in names}
+        sources = {name: party_source(name, data, asked.get(name), password_file, timeout) for name in parties}
         return {name: replace(source, table=name) for name, source in sources.items()}
     if queries:
         raise SettingsError("--query is for databases; this --data is a folder of files")
-    folder = Path(data)
+    place = Path(data)
+    if len(parties) == 1 and place.exists() and _is_one_table(place):
+        return {parties[0]: TableSource(parties[0], place, timeout=timeout)}
+    return _folder_sources(parties, place, all_parties=all_parties)
+
+
+def _folder_sources(parties: Sequence[str], folder: Path, *, all_parties: bool) -> dict[str, TableSource]:
     check_is_folder("--data", folder)
     files = list_tables(folder)
     found_here: dict[str, TableSource] = {}
     problems: list[Problem] = []
-    for name in names:
+    for name in parties:
+        if not all_parties and not any(party_name_of(path) == name for path in files):
+            continue
         found = find_table(name, files, folder)
         if isinstance(found, Problem):
             problems.append(found)
         else:
-            found_here[name] = TableSource(name, found, timeout=timeout)
+            found_here[name] = TableSource(name, found)
     if problems:
         raise SchemaError(problems)
+    if not found_here:
+        raise SettingsError(f"--data {folder}: no table of any party of this study")
     return found_here
+
+
+def _is_one_table(path: Path) -> bool:
+    """Whether a path that was given is a table itself, or a folder of tables."""
+    return not path.is_dir() or path.suffix.lower() == ".parquet"
 
 
 def load_all(sources: Iterable[TableSource]) -> dict[str, LoadedTable]:
@@ -243,7 +259,7 @@ def draft_sources(
         ]
     found: list[Path] = []
     for path in map(Path, data):
-        found += list_tables(path) if path.is_dir() and path.suffix.lower() != ".parquet" else [path]
+        found += [path] if _is_one_table(path) else list_tables(path)
     if missing := [path for path in found if not path.exists()]:
         raise SettingsError(f"{missing[0]}: no such file or folder")
     if not found:
@@ -261,7 +277,7 @@ def expand_queries(queries: tuple[Path, ...]) -> list[Path]:
     return [file for path in queries for file in (sorted(path.glob("*.sql")) if path.is_dir() else [path])]
 
 
-def _queries_by_party(queries: tuple[Path, ...], names: list[str]) -> dict[str, Path]:
+def _queries_by_party(queries: tuple[Path, ...], names: Sequence[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for path in expand_queries(queries):
         party = party_name_of(path)
