@@ -24,7 +24,7 @@ from verticopula.stats.marginals import count_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
 from verticopula.stats.tilting.opening_plan import CodedColumn
 from verticopula.stats.tilting.population_fit import BudgetSplit, split_budget
-from verticopula.stats.tilting.selection import find_base_parties
+from verticopula.stats.tilting.selection import find_base
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def is_corrected(federation: Federation, counts: Mapping[ColumnKey, int], n_subj
 
 def is_base(n_known: int, n_subjects: int) -> bool:
     """Whether a party that knows so many people knows all but everybody."""
-    return bool(find_base_parties(np.array([n_known / max(n_subjects, 1)]))[0])
+    return bool(find_base(np.array([n_known / max(n_subjects, 1)]))[0])
 
 
 def split_noise(

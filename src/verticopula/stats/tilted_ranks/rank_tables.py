@@ -22,6 +22,7 @@ from verticopula.schema.columns import ColumnKey
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.tilting.pooling import PooledColumn, pool_column
+from verticopula.stats.tilting.selection import find_base
 from verticopula.stats.tilting.table_prior import TableReading
 
 Floats = NDArray[np.float64]
@@ -44,7 +45,6 @@ class RankTableTuning:
     least_width : of a pooled cell of an ordered column, in standard deviations of the noise on a grade
     pieces : of the whole mass, in which grades inside a wide cell are spread
     least_read : a column is left to the copula where some cell is read rightly less often
-    base_lack : share of subjects that may lack a column by which others are weighted
     most_weight : largest ratio by which a subject is weighted
     rakings : rounds of weights over all columns of the base
     """
@@ -54,7 +54,6 @@ class RankTableTuning:
     least_width: float = 2.0
     pieces: int = 128
     least_read: float = 0.5
-    base_lack: float = 0.001
     most_weight: float = 5.0
     rakings: int = 10
 
@@ -252,9 +251,8 @@ class _PairWeights:
 
     def __init__(self, columns: Sequence[ReadColumn]) -> None:
         self._seen = [column.cells >= 0 for column in columns]
-        lack = [1.0 - float(seen.mean()) for seen in self._seen]
-        base = [j for j, share in enumerate(lack) if share <= RANK_TABLE_TUNING.base_lack]
-        self._base = [columns[j] for j in base if columns[j].confusion is not None]
+        base = find_base(np.array([seen.mean() for seen in self._seen]))
+        self._base = [column for column, own in zip(columns, base, strict=True) if own and column.confusion is not None]
         self._made: dict[bytes, tuple[Ints, Floats]] = {}
 
     def of(self, a: int, b: int) -> tuple[Ints, Floats]:

@@ -48,12 +48,12 @@ class SelectionReading:
 
 def find_base_columns(known: Bools, owners: Ints) -> tuple[Bools, Bools]:
     """(p,) columns of parties that know (all but) everybody, and (K,) which parties do not."""
-    base = find_base_parties(known.sum(axis=0) / max(len(known), 1))
+    base = find_base(known.sum(axis=0) / max(len(known), 1))
     return np.asarray(base[owners]), np.asarray(~base)
 
 
-def find_base_parties(shares: Floats) -> Bools:
-    """(K,) the parties that know (all but) everybody, from the shares of people that they know."""
+def find_base(shares: Floats) -> Bools:
+    """(K,) which parties or columns have (all but) everybody, from the shares of people that they have."""
     return np.asarray(shares >= 1.0 - TUNING.base_lack)
 
 
