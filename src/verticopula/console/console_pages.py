@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal, Protocol
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment, StrictUndefined
 
 from verticopula.console.login_sessions import Session
 from verticopula.formatting import count_of, readable
 from verticopula.network.startup_kit import Kit
+from verticopula.report.page_template import page_environment, read_asset
 
+_PACKAGE = "verticopula.console"
 _MOST_SHOWN = 600  # characters of one piece of text on a page; a name of ten thousand letters is no name
 
 
@@ -103,7 +103,6 @@ def render_page(template: str, values: Mapping[str, Any]) -> str:
     return _environment().get_template(template).render(values)
 
 
-@cache
 def read_console_asset(name: str) -> str:
     """The text of a template, a style sheet or a script of the console.
 
@@ -111,28 +110,16 @@ def read_console_asset(name: str) -> str:
     ----------
     name : of an asset
     """
-    return files("verticopula.console").joinpath("assets", name).read_text(encoding="utf-8")
+    return read_asset(name, _PACKAGE)
 
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FunctionLoader(read_console_asset),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        finalize=_shown,
-    )
-    environment.filters |= {"several": count_of, "moment": format_moment}
-    return environment
+    return page_environment(_PACKAGE, {"several": count_of, "moment": format_moment}, _shown, StrictUndefined)
 
 
-def _shown(value: object) -> object:
-    """Text as it may stand on a page; what is made as HTML by this package passes."""
-    if not isinstance(value, str) or isinstance(value, Markup):
-        return value
-    return readable(value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]} …")
+def _shown(text: str) -> str:
+    return readable(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} …")
 
 
 def format_moment(time: str) -> str:
