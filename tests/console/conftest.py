@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.console.filled_kits import CAPS, OpenConsole, fill_vault, make_kits, some_studies
+from reporting.made_up_kits import fill_vault, make_kits
+from tests.console.open_consoles import CAPS, OpenConsole, some_studies
 from verticopula.console.steward_pages import StewardPages
 from verticopula.network.startup_kit import Kit
 from verticopula.storage.steward_keys import Steward

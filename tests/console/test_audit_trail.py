@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.console.filled_kits import OpenConsole, content, make_kits, release, store_of
+from reporting.made_up_kits import content, make_kits, release
+from tests.console.open_consoles import OpenConsole, store_of
 from verticopula.cli.app import app
 from verticopula.errors import LedgerError, SettingsError
 from verticopula.network.audit_trail import export_audit_trail, verify_audit_trail

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from reporting.made_up_kits import content, fill_vault, release
 from tests.browsers import accessibility_faults
-from tests.console.filled_kits import CAPS, content, fill_vault, release, some_studies, store_of
+from tests.console.open_consoles import CAPS, some_studies, store_of
 from tests.console.started_consoles import PATIENCE, StartedConsole, Visitor, other_site, started
 from tests.console.test_steward_console import HOSTILE
 from verticopula.network.startup_kit import Kit

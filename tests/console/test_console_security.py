@@ -10,7 +10,8 @@ import socket
 import pytest
 from starlette.testclient import TestClient
 
-from tests.console.filled_kits import HOST, OpenConsole, active_parts, content, csrf_of, store_of
+from reporting.made_up_kits import content
+from tests.console.open_consoles import HOST, OpenConsole, active_parts, csrf_of, store_of
 from verticopula.console.console_app import COOKIE
 from verticopula.console.console_server import listen_on_loopback
 from verticopula.console.login_sessions import LoginSessions, SessionTuning, TooManyTries

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.console.filled_kits import OpenConsole, active_parts, csrf_of
+from tests.console.open_consoles import OpenConsole, active_parts, csrf_of
 from tests.console.test_steward_console import HOSTILE
 from verticopula.cli.network_commands import submit
 from verticopula.console.lead_pages import LeadPages

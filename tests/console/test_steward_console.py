@@ -9,17 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.console.filled_kits import (
-    CAPS,
-    OpenConsole,
-    active_parts,
-    content,
-    csrf_of,
-    fill_vault,
-    release,
-    some_studies,
-    store_of,
-)
+from reporting.made_up_kits import content, fill_vault, release
+from tests.console.open_consoles import CAPS, OpenConsole, active_parts, csrf_of, some_studies, store_of
 from verticopula.console.budget_chart import draw_budget
 from verticopula.console.budget_history import read_budgets
 from verticopula.console.steward_pages import StewardPages
