@@ -66,6 +66,15 @@ def data_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
 
 @pytest.fixture(scope="module")
+def few_fitted_rows() -> Iterator[None]:
+    """Tilted copulas fitted with 1,000 rows, not 20,000: for tests of what works and what is refused, not how well."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("strict.strict_fit", "tilted_ranks.rank_tilting", "tilted_ranks.class_tilting"):
+            patch.setattr(f"verticopula.stats.{module}.count_fitted_rows", lambda n_subjects, n_columns: 1_000)
+        yield
+
+
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A real browser; imported here, since few tests need one."""
     from tests.browsers import open_browser

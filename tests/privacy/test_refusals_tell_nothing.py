@@ -41,6 +41,8 @@ from verticopula.storage.records import MemoryRecords
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import Transport
 
+pytestmark = pytest.mark.usefixtures("few_fitted_rows")
+
 # Per party and column: values that the column has, and values that it cannot have. All of them are filled cells.
 CELLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("left", "a"): ("0", "-7.5", "1e300", "-inf", "1e999", "0x10", "4,5", "=1+1", "\x1b[2J"),

@@ -54,6 +54,7 @@ from verticopula.storage.ledger import Ledger
 from verticopula.storage.records import FolderRecords, MemoryRecords
 from verticopula.transport.in_process_transport import InProcessTransport
 
+pytestmark = pytest.mark.usefixtures("few_fitted_rows")
 TWO = make_federation(
     {"a": {"x": {"kind": "continuous", "bounds": (-6, 6)}}, "b": {"y": {"kind": "binary"}, "z": {"kind": "binary"}}}
 )

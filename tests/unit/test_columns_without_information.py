@@ -23,6 +23,7 @@ FEDERATION = make_federation(
 )
 WHERE = {column.name: party.name for party in FEDERATION.parties for column in party.columns}
 pytestmark = [
+    pytest.mark.usefixtures("few_fitted_rows"),
     pytest.mark.filterwarnings("ignore::verticopula.errors.CellsWarning"),
     pytest.mark.filterwarnings("ignore::verticopula.errors.NotPrivateWarning"),
 ]

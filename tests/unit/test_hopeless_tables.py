@@ -13,6 +13,7 @@ from verticopula import Federation, Synthesizer
 from verticopula.errors import SchemaError
 from verticopula.study.study_warnings import find_warnings
 
+pytestmark = pytest.mark.usefixtures("few_fitted_rows")
 RANKS = {"epsilon": 1.0}
 PERSON = {"epsilon": 3.0, "delta": 1e-6, "unit": "person"}
 METHODS = [

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from tests.builders import Call
+from tests.unit.forecast_size import resize
 from verticopula import Federation
 from verticopula.data.csv_files import write_csv
 from verticopula.study.study_folder import read_study
@@ -61,7 +62,11 @@ def clean(text: str) -> bool:
     return not any(bad in text for bad in BAD)
 
 
-def test_no_command_and_no_text_file_has_an_escape_sequence(study: Path, call: Call) -> None:
+def test_no_command_and_no_text_file_has_an_escape_sequence(
+    study: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("forecast", "strict_forecast"):
+        resize(monkeypatch, module, truths=(2, 2))
     inputs, out = (study / "federation.toml", "--data", study / "data"), study / "out"
     commands = [
         ("check", *inputs),

@@ -21,6 +21,7 @@ from verticopula.errors import AlignedWarning, SchemaError, SettingsError
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.methods import METHODS
 
+pytestmark = pytest.mark.usefixtures("few_fitted_rows")
 N = 150
 ALIGNABLE = ("evcds", "ievcds", "refined")
 NOMINAL = {"kind": "nominal", "categories": ["u", "v", "w"]}
