@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from verticopula import Federation
 from verticopula.auditing import Claim, Neighbours
-from verticopula.data.tables import AlignedTable, EncodedColumn
+from verticopula.data.column_encoding import EncodedColumn
+from verticopula.data.tables import AlignedTable
 from verticopula.privacy.accounting import Coins, composed_epsilon
 from verticopula.privacy.noise import Noise
 from verticopula.protocol.messages import ColumnQuery, ReleaseReply, ReleaseRequest

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from verticopula.data.tables import decode_column, encode_column
+from verticopula.data.column_encoding import decode_column, encode_column
 from verticopula.schema.columns import Column
 from verticopula.schema.federation import Federation
 from verticopula.stats.marginals import cell_count, count_cells, from_unit, to_cells

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from experiments.sme import auc, fit_tables
 from experiments.study import Outcome, Spent
-from verticopula.data.tables import encode_column
+from verticopula.data.column_encoding import encode_column
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.glm.feature_encoding import encode_response
 from verticopula.schema.columns import ColumnKey

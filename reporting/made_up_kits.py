@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from verticopula.data.tables import EncodedColumn
+from verticopula.data.column_encoding import EncodedColumn
 from verticopula.network.provisioning import provision
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.policy_file import remember_rules

@@ -12,8 +12,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula import Federation, NotPrivateWarning, Synthesizer
+from verticopula.data.column_encoding import EncodedColumn
 from verticopula.data.table_source import federation_sources, load_all
-from verticopula.data.tables import AlignedTable, EncodedColumn
+from verticopula.data.tables import AlignedTable
 from verticopula.privacy.noise import Noise, SecureNoise
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.party.local_party import LocalParty

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from verticopula import Federation, Policy
-from verticopula.data.tables import EncodedColumn
+from verticopula.data.column_encoding import EncodedColumn
 from verticopula.errors import LedgerError
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.protocol.party.member import Member

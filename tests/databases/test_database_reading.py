@@ -14,11 +14,11 @@ import pytest
 
 from tests.databases.servers import DATABASE, PASSWORD, USER, Server, mariadb, postgresql
 from verticopula.data import mysql_reading, postgresql_reading
+from verticopula.data.column_encoding import encode_column
 from verticopula.data.database_address import PASSWORD_VARIABLE, parse_address
 from verticopula.data.database_query import DatabaseLimits
 from verticopula.data.database_reading import read_database
 from verticopula.data.table_source import party_source
-from verticopula.data.tables import encode_column
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.schema.columns import Column
 

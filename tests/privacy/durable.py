@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from tests.builders import CONTINUOUS, identify, make_federation
-from verticopula.data.tables import AlignedTable, EncodedColumn
+from verticopula.data.column_encoding import EncodedColumn
+from verticopula.data.tables import AlignedTable
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.messages import ColumnQuery, ReleaseRequest
 from verticopula.protocol.party.local_party import LocalParty

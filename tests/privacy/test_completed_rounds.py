@@ -18,7 +18,8 @@ from tests.agreements import bare_proposal
 from tests.builders import CONTINUOUS, fit_seeded, make_federation
 from tests.oracle.naive import comparison_probabilities, largest_log_ratio, rank_distribution
 from verticopula import Federation, Policy, Synthesizer
-from verticopula.data.tables import AlignedTable, EncodedColumn
+from verticopula.data.column_encoding import EncodedColumn
+from verticopula.data.tables import AlignedTable
 from verticopula.errors import BudgetExceeded, PolicyRefused, SettingsError
 from verticopula.privacy.accounting import composed_epsilon
 from verticopula.privacy.budget import coins_per_comparison, rank_coins

@@ -19,7 +19,8 @@ import pytest
 
 from tests.builders import CONTINUOUS, identify, make_federation
 from tests.privacy.durable import ENTRIES, OTHERS, POINTS, REQUEST, N, answer_and_die, make
-from verticopula.data.tables import AlignedTable, EncodedColumn
+from verticopula.data.column_encoding import EncodedColumn
+from verticopula.data.tables import AlignedTable
 from verticopula.errors import BudgetExceeded, LedgerError, PolicyRefused, ProtocolError
 from verticopula.glm.families import FAMILIES
 from verticopula.glm.penalties import Penalty

@@ -24,7 +24,8 @@ from tests.builders import make_federation
 from tests.members import KEY, make_members
 from tests.privacy.member_study import N, federation, tables
 from verticopula import Federation, Policy, Synthesizer
-from verticopula.data.tables import OwnTable, encode_column
+from verticopula.data.column_encoding import encode_column
+from verticopula.data.tables import OwnTable
 from verticopula.errors import CellsWarning, VerticopulaError
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.protocol.messages import (

@@ -26,7 +26,8 @@ from typer.testing import CliRunner
 from tests.builders import CONTINUOUS, identify, make_federation
 from tests.privacy.durable import OTHERS, open_and_close
 from verticopula.cli.app import app
-from verticopula.data.tables import EncodedColumn, OwnTable, normalise_ids
+from verticopula.data.column_encoding import EncodedColumn
+from verticopula.data.tables import OwnTable, normalise_ids
 from verticopula.errors import BudgetExceeded, LedgerError, VerticopulaError
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release, hash_line, spent_on, spent_on_people

@@ -19,7 +19,8 @@ from tests.secure.byte_statistics import chi_square_of_bytes, low_bytes
 from tests.secure.strict_world import FEDERATION, STUDY, TABLES, cells_of, make_parties, release, request
 from tests.secure.sums_world import Dropping, Recorded
 from verticopula import Federation, Synthesizer
-from verticopula.data.tables import AlignedTable, EncodedColumn
+from verticopula.data.column_encoding import EncodedColumn
+from verticopula.data.tables import AlignedTable
 from verticopula.errors import (
     NotPrivateWarning,
     PartyUnavailable,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.builders import make_federation, make_tables
 from verticopula import Federation, NotPrivateWarning, Synthesizer
-from verticopula.data.tables import decode_column, encode_column
+from verticopula.data.column_encoding import decode_column, encode_column
 from verticopula.schema.cell_text import parse_seconds
 from verticopula.schema.columns import Column
 from verticopula.schema.conditions import read_conditions

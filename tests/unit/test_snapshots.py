@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import CONTINUOUS, Call, make_federation
+from verticopula.data.column_encoding import EncodedColumn
 from verticopula.data.input_files import write_inputs
-from verticopula.data.tables import EncodedColumn, OwnTable
+from verticopula.data.tables import OwnTable
 from verticopula.errors import LedgerError
 from verticopula.storage.ledger import read_ledger
 from verticopula.storage.snapshot_digest import digest_snapshot

@@ -13,8 +13,9 @@ import pytest
 
 from tests.builders import make_federation, tables_in
 from verticopula import Federation
+from verticopula.data.column_encoding import encode_column
 from verticopula.data.table_files import list_tables, party_name_of, read_table
-from verticopula.data.tables import AlignedTable, align_tables, encode_column
+from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.errors import SchemaError
 from verticopula.forecasting.preflight_checks import warn_before_spending
 from verticopula.schema.columns import Column

@@ -13,10 +13,10 @@ import pytest
 
 from tests.builders import CONTINUOUS, Call, make_federation
 from verticopula.data import table_source
+from verticopula.data.column_encoding import encode_column
 from verticopula.data.database_address import PASSWORD_VARIABLE, find_password, parse_address
 from verticopula.data.table_files import is_parquet_folder, list_tables, read_table
 from verticopula.data.table_source import draft_sources, federation_sources, load_all, party_source
-from verticopula.data.tables import encode_column
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.schema.columns import Column
 

@@ -12,8 +12,9 @@ import pytest
 
 from tests.builders import tables_in
 from verticopula import Federation
+from verticopula.data.column_encoding import encode_column
 from verticopula.data.table_files import read_table
-from verticopula.data.tables import OwnTable, align_tables, encode_column
+from verticopula.data.tables import OwnTable, align_tables
 from verticopula.errors import SchemaError
 from verticopula.schema.columns import Column
 from verticopula.schema.frames import to_polars

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.auditing.mechanism_audit import Neighbours
+from verticopula.data.column_encoding import EncodedColumn
 from verticopula.data.column_ranges import public_range
-from verticopula.data.tables import AlignedTable, EncodedColumn
+from verticopula.data.tables import AlignedTable
 from verticopula.schema.columns import Column
 from verticopula.schema.federation import Party
 

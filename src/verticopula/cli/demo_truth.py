@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from verticopula.data.tables import decode_column
+from verticopula.data.column_encoding import decode_column
 from verticopula.datasets import ContinuousMargin, SmeStudy
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.schema.columns import ColumnKey

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.data.tables import AlignedTable, EncodedColumn, OwnTable, align_tables
+from verticopula.data.column_encoding import EncodedColumn
+from verticopula.data.tables import AlignedTable, OwnTable, align_tables
 from verticopula.errors import Problem, SchemaError
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation, IdRule, Party

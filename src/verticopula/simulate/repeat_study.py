@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from verticopula.data.tables import AlignedTable, EncodedColumn
+from verticopula.data.column_encoding import EncodedColumn
+from verticopula.data.tables import AlignedTable
 from verticopula.privacy.budget import LARGEST_EPSILON
 from verticopula.privacy.noise import SeededNoise, server_generator
 from verticopula.schema.columns import ColumnKey

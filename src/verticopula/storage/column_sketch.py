@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from verticopula.data.tables import EncodedColumn
+from verticopula.data.column_encoding import EncodedColumn
 
 FEWEST_PEOPLE = 8  # in both, for two columns to be compared; of smaller columns all, and at least 3
 _MOST_SKETCHED, _LEAST_SKETCHED, _ALL_PLACES = 4096, 512, 200_000

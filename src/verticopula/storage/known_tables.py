@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from verticopula.data.tables import EncodedColumn
+from verticopula.data.column_encoding import EncodedColumn
 from verticopula.errors import VerticopulaError
 from verticopula.storage.column_sketch import (
     FEWEST_PEOPLE,

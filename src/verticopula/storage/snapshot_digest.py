@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from verticopula.data.tables import EncodedColumn
+from verticopula.data.column_encoding import EncodedColumn
 
 _PURPOSE = b"verticopula: which data a study read"  # the secret has other uses, which it must not be mixed up with
 

@@ -29,7 +29,8 @@ from typing import IO
 
 import polars as pl
 
-from verticopula.data.tables import EncodedColumn, OwnTable
+from verticopula.data.column_encoding import EncodedColumn
+from verticopula.data.tables import OwnTable
 from verticopula.errors import LedgerError, VerticopulaError
 from verticopula.privacy.release import Release
 from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from verticopula.data.tables import decode_column
+from verticopula.data.column_encoding import decode_column
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
 from verticopula.schema.frames import from_polars, to_polars

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.data.column_encoding import EncodedColumn
 from verticopula.data.column_ranges import can_hold
-from verticopula.data.tables import AlignedTable, EncodedColumn
+from verticopula.data.tables import AlignedTable
 from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError, VersionMismatch
 from verticopula.glm.feature_design import Features
 from verticopula.glm.feature_encoding import code_schema_column, features_of

@@ -25,9 +25,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from verticopula.data.column_encoding import EncodedColumn, decode_column
 from verticopula.data.column_ranges import can_hold
 from verticopula.data.synthetic_marks import write_marked
-from verticopula.data.tables import EncodedColumn, OwnTable, decode_column
+from verticopula.data.tables import OwnTable
 from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError, SettingsError, VersionMismatch
 from verticopula.matching.keyed_hashes import (
     CHECK_BYTES,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.data.tables import EncodedColumn
+from verticopula.data.column_encoding import EncodedColumn
 from verticopula.mpc.gram_noise import SMOOTHING
 from verticopula.privacy.noise import Noise
 from verticopula.schema.columns import Column
