@@ -19,7 +19,8 @@ from verticopula.privacy.noise import Noise
 from verticopula.protocol.messages import ColumnQuery, ReleaseReply, ReleaseRequest
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.columns import Column
-from verticopula.stats.marginals import cell_count, release_cells, to_cells
+from verticopula.stats.margin_cells import cell_count, to_cells
+from verticopula.stats.marginals import release_cells
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 
 Floats = NDArray[np.float64]

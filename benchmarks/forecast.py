@@ -38,8 +38,9 @@ from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.shared_rounds import collect
 from verticopula.schema.columns import ColumnKey
+from verticopula.stats.margin_cells import from_unit
 from verticopula.stats.margin_curves import apply_curves
-from verticopula.stats.marginals import Marginal, from_unit
+from verticopula.stats.marginals import Marginal
 from verticopula.stats.pairwise import correlate_pairs, shrink_and_repair
 from verticopula.stats.refined_method import correlate_latents
 from verticopula.stats.refinement import refine

@@ -27,16 +27,8 @@ from reporting.figures import COLORS, new_figure, save_png, use_log_axes
 from reporting.tables import Table
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.columns import Column
-from verticopula.stats.marginals import (
-    MARGIN_TUNING,
-    Marginal,
-    continuous_cell_count,
-    from_unit,
-    iterate_bernstein,
-    release_cells,
-    to_cells,
-    to_unit,
-)
+from verticopula.stats.margin_cells import MARGIN_TUNING, continuous_cell_count, from_unit, to_cells, to_unit
+from verticopula.stats.marginals import Marginal, iterate_bernstein, release_cells
 
 PAPER_ORDER = 2  # h
 PAPER_DELTA = 0.05  # of Corollary 1's l; the paper gives none

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from verticopula.data.column_encoding import decode_column, encode_column
 from verticopula.schema.columns import Column
 from verticopula.schema.federation import Federation
-from verticopula.stats.marginals import cell_count, count_cells, from_unit, to_cells
+from verticopula.stats.margin_cells import cell_count, count_cells, from_unit, to_cells
 
 Floats = NDArray[np.float64]
 

@@ -21,7 +21,8 @@ from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
-from verticopula.stats.marginals import Marginal, project_to_simplex, to_cells
+from verticopula.stats.margin_cells import to_cells
+from verticopula.stats.marginals import Marginal, project_to_simplex
 from verticopula.stats.strict.gaussian_margins import estimate_margin, gaussian_cell_count, release_gaussian_cells
 from verticopula.stats.strict.noise_budget import plan_strict_budget
 from verticopula.stats.strict.strict_fit import StrictFit

@@ -17,8 +17,9 @@ from experiments.theory.gaussian import fit, make_federation, make_tables
 from experiments.theory.theory_findings import Check, Panel, Point, Verdict, fit_slope, judge_rate, of_series, point
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.columns import Column
+from verticopula.stats.margin_cells import continuous_cell_count, to_cells
 from verticopula.stats.margin_curves import conditional_sensitivity
-from verticopula.stats.marginals import Marginal, continuous_cell_count, iterate_bernstein, release_cells, to_cells
+from verticopula.stats.marginals import Marginal, iterate_bernstein, release_cells
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,8 @@ from verticopula.schema.conditions import parse_conditions, read_conditions
 from verticopula.stats import conditional_draws
 from verticopula.stats.conditional_draws import ConditionTuning, RegionBuilder, draw_in_region
 from verticopula.stats.copula import FittedCopula, Layout
-from verticopula.stats.marginals import Marginal, cell_count
+from verticopula.stats.margin_cells import cell_count
+from verticopula.stats.marginals import Marginal
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.tilted_model import TiltedCopula
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula

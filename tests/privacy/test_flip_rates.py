@@ -21,7 +21,7 @@ from verticopula.privacy.release import Release
 from verticopula.protocol.messages import ColumnQuery, ReleaseReply, ReleaseRequest
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Federation
-from verticopula.stats.marginals import to_cells
+from verticopula.stats.margin_cells import to_cells
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -13,21 +13,23 @@ from numpy.typing import NDArray
 
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.columns import Column
-from verticopula.stats.marginals import (
+from verticopula.stats.margin_cells import (
     MARGIN_TUNING,
-    Marginal,
     cell_count,
     continuous_cell_count,
     count_cells,
     count_ranges,
     from_unit,
+    to_cells,
+    to_unit,
+)
+from verticopula.stats.marginals import (
+    Marginal,
     iterate_bernstein,
     project_to_simplex,
     release_cells,
     smooth_cdf,
     smooth_tails,
-    to_cells,
-    to_unit,
 )
 
 Floats = NDArray[np.float64]

@@ -48,7 +48,7 @@ from verticopula.protocol.proof_routes import routes_to, statements_of
 from verticopula.protocol.strict_method import StrictReleases
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode
 from verticopula.schema.units import Unit
-from verticopula.stats.marginals import to_cells
+from verticopula.stats.margin_cells import to_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
 from verticopula.stats.strict.strict_plan import pool_cells, sum_selected
 from verticopula.storage.ledger import Ledger

@@ -14,7 +14,8 @@ from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.privacy.gaussian_dp import mu_of
 from verticopula.stats.copula import Layout
 from verticopula.stats.fit_result import FitResult, find_unidentified
-from verticopula.stats.marginals import Marginal, to_cells
+from verticopula.stats.margin_cells import to_cells
+from verticopula.stats.marginals import Marginal
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
 from verticopula.stats.strict.strict_fit import StrictFit, fit_strict
 from verticopula.stats.tilting.opening_plan import CodedColumn

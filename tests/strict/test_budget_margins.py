@@ -14,7 +14,7 @@ from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.gaussian_dp import compose, mu_of
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.columns import Column
-from verticopula.stats.marginals import cell_count
+from verticopula.stats.margin_cells import cell_count
 from verticopula.stats.strict.gaussian_margins import (
     cell_sensitivity,
     estimate_margin,

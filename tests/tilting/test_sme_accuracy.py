@@ -9,7 +9,7 @@ from benchmarks.coded_studies import simulate_opening
 from verticopula.data.tables import align_tables
 from verticopula.datasets import SmeStudy, make_sme
 from verticopula.privacy.gaussian_dp import mu_of
-from verticopula.stats.marginals import to_cells
+from verticopula.stats.margin_cells import to_cells
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
 from verticopula.stats.tilting.opening_plan import CodedColumn
 

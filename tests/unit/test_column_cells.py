@@ -13,17 +13,16 @@ from tests.builders import make_federation, make_tables
 from verticopula import Column, Federation, NotPrivateWarning, Synthesizer
 from verticopula.errors import SchemaError
 from verticopula.privacy.noise import SeededNoise
-from verticopula.stats.marginals import (
-    Marginal,
+from verticopula.stats.margin_cells import (
     cell_count,
     count_cells,
     count_ranges,
     from_unit,
-    release_cells,
     scale_pieces,
     to_cells,
     to_unit,
 )
+from verticopula.stats.marginals import Marginal, release_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity, gaussian_cell_count, margin_mu
 
 

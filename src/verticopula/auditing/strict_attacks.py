@@ -45,7 +45,7 @@ from verticopula.schema.federation import Party
 from verticopula.schema.methods import STRICT
 from verticopula.schema.progress import Progress
 from verticopula.schema.units import Unit
-from verticopula.stats.marginals import to_cells
+from verticopula.stats.margin_cells import to_cells
 from verticopula.stats.strict.gaussian_margins import gaussian_cell_count
 from verticopula.stats.strict.noise_budget import plan_strict_budget
 from verticopula.stats.strict.strict_plan import plan_strict_sums

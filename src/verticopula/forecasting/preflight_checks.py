@@ -30,7 +30,7 @@ from verticopula.schema.methods import OWN_VARIANT
 from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import latent_count
-from verticopula.stats.marginals import to_unit
+from verticopula.stats.margin_cells import to_unit
 from verticopula.stats.strict.noise_budget import plan_strict_budget
 from verticopula.storage.known_tables import NO_ACCOUNT, TableAccount
 from verticopula.study.study_warnings import gravest_first, warn_of_unit

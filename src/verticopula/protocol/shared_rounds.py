@@ -33,7 +33,8 @@ from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import find_method, tells_presence_by_party
 from verticopula.stats.copula import Layout, latent_count
-from verticopula.stats.marginals import Marginal, cell_count
+from verticopula.stats.margin_cells import cell_count
+from verticopula.stats.marginals import Marginal
 from verticopula.stats.rank_release import CollectedReleases, Masks, RankRelease
 
 Result = TypeVar("Result")

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from verticopula.formatting import format_number, format_percent
 from verticopula.report.report_data import ReportData, real_columns
 from verticopula.schema.columns import Column, ColumnKey
-from verticopula.stats.marginals import Marginal, from_unit, to_cells
+from verticopula.stats.margin_cells import from_unit, to_cells
+from verticopula.stats.marginals import Marginal
 from verticopula.study.text_summary import margin_shifts
 
 Floats = NDArray[np.float64]

@@ -24,7 +24,8 @@ from verticopula.glm.feature_encoding import code_schema_column
 from verticopula.report.margin_figures import format_value
 from verticopula.report.report_data import ReportData
 from verticopula.schema.columns import Column, ColumnKey
-from verticopula.stats.marginals import Marginal, from_unit
+from verticopula.stats.margin_cells import from_unit
+from verticopula.stats.marginals import Marginal
 
 Floats = NDArray[np.float64]
 

@@ -30,7 +30,7 @@ from scipy.stats import multivariate_normal
 from verticopula.schema.columns import Column, ColumnKey
 from verticopula.schema.federation import Federation
 from verticopula.stats.copula import Layout
-from verticopula.stats.marginals import count_cells
+from verticopula.stats.margin_cells import count_cells
 from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.nominal import category_probabilities, choose_category, move_thresholds, solve_thresholds
 

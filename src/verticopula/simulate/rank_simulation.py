@@ -25,8 +25,9 @@ from verticopula.schema.federation import Federation
 from verticopula.simulate.assumptions import AssumedMargin, AssumedPresence, Assumptions
 from verticopula.stats.copula import Layout
 from verticopula.stats.correlation import PairwiseSpearman, invert_bridge, spearman_pairwise
+from verticopula.stats.margin_cells import cell_count
 from verticopula.stats.margin_curves import apply_curves
-from verticopula.stats.marginals import CURVE_GRID, Marginal, cell_count, smooth_cdf
+from verticopula.stats.marginals import CURVE_GRID, Marginal, smooth_cdf
 from verticopula.stats.pairwise import PairwiseLatents, assemble, correlate_pairs, grade_shapes, shrink_and_repair
 from verticopula.stats.rank_release import RankRelease, spread_out
 from verticopula.stats.ranks import rank_noise_variance

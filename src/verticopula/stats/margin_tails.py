@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.stats.marginals import MARGIN_TUNING, Marginal
+from verticopula.stats.margin_cells import MARGIN_TUNING
+from verticopula.stats.marginals import Marginal
 
 Floats = NDArray[np.float64]
 

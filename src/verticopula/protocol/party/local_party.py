@@ -75,7 +75,8 @@ from verticopula.schema.federation import Federation
 from verticopula.schema.methods import PRINTED_VARIANT, RAW_REGRESSION, STRICT, releases_sums
 from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
 from verticopula.stats.copula import latent_count
-from verticopula.stats.marginals import cell_count, release_cells, to_cells
+from verticopula.stats.margin_cells import cell_count, to_cells
+from verticopula.stats.marginals import release_cells
 from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.storage.blobs import Blobs, MemoryBlobs
 from verticopula.storage.known_tables import NO_ACCOUNT, TableAccount

@@ -18,7 +18,8 @@ from verticopula.privacy.noise import Noise
 from verticopula.privacy.root_finding import bisect_each
 from verticopula.schema.columns import Column
 from verticopula.schema.printed_choices import PrintedChoices
-from verticopula.stats.marginals import Marginal, cell_count, iterate_bernstein
+from verticopula.stats.margin_cells import cell_count
+from verticopula.stats.marginals import Marginal, iterate_bernstein
 
 Floats = NDArray[np.float64]
 

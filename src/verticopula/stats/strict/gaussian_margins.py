@@ -11,15 +11,8 @@ from verticopula.data.column_encoding import EncodedColumn
 from verticopula.mpc.gram_noise import SMOOTHING
 from verticopula.privacy.noise import Noise
 from verticopula.schema.columns import Column
-from verticopula.stats.marginals import (
-    MARGIN_TUNING,
-    Marginal,
-    add_atoms,
-    cell_count,
-    project_to_simplex,
-    smooth_tails,
-    to_cells,
-)
+from verticopula.stats.margin_cells import MARGIN_TUNING, add_atoms, cell_count, to_cells
+from verticopula.stats.marginals import Marginal, project_to_simplex, smooth_tails
 
 Ints = NDArray[np.int64]
 
@@ -32,7 +25,7 @@ def cell_sensitivity(n_cells: int) -> float:
 def gaussian_cell_count(column: Column, n_observed: int, deviation: float) -> int:
     """Number of public cells of a column whose counts get noise of that standard deviation.
 
-    As `marginals.continuous_cell_count`, whose Laplace noise has standard deviation 2 sqrt(2)/epsilon.
+    As `margin_cells.continuous_cell_count`, whose Laplace noise has standard deviation 2 sqrt(2)/epsilon.
     """
     if column.kind != "continuous":
         return cell_count(column, n_observed, 1.0)

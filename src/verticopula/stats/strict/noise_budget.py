@@ -20,7 +20,7 @@ from verticopula.schema.columns import Column, ColumnKey
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
-from verticopula.stats.marginals import count_cells
+from verticopula.stats.margin_cells import count_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
 from verticopula.stats.tilting.opening_plan import CodedColumn
 from verticopula.stats.tilting.population_fit import BudgetSplit, split_budget
