@@ -26,6 +26,7 @@ from verticopula.protocol.messages import BeginReply, BeginRequest, PresenceRepl
 from verticopula.protocol.study_lifecycle import begin_study
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import encode
+from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.methods import METHODS
 from verticopula.storage.request_store import RequestStore
 from verticopula.storage.steward_keys import Steward
@@ -246,6 +247,25 @@ def test_the_study_that_has_begun_keeps_its_people_also_over_a_restart(made: Any
     assert counts == {"late": 77, "early": 80}
     assert_same_study(early, made("two").fit("vcds", "early"))
     assert_same_study(late, made("three", without(TABLES, "right")).fit("vcds", "late"))
+
+
+def test_a_study_begun_long_ago_is_not_run_with_people_who_withdrew_since(made: Any) -> None:
+    """Its consent would be over. The reason says nothing of withdrawals, and another study can be begun."""
+    now = [1_000_000.0]
+    parties = made("one", **{name: {"clock": lambda: now[0]} for name in TABLES})
+    for study in ("early", "late"):
+        drive(begin_study(FEDERATION, study, "vcds", seed=5), parties)
+    now[0] += 29 * SECONDS_PER_DAY
+    parties.withdraw("right", *GONE)
+    parties.fit("vcds", "early")
+    now[0] += 2 * SECONDS_PER_DAY
+    for restart in (False, True):
+        if restart:
+            parties.start()
+        with pytest.raises(ProtocolError, match="has changed since this study was opened"):
+            parties.fit("vcds", "late")
+    parties.fit("vcds", "new")
+    assert {e.study: e.n_subjects for e in parties.vaults["right"].ledger} == {"early": 80, "new": 77}
 
 
 def test_who_is_taken_in_again_is_in_later_studies(made: Any) -> None:

@@ -110,8 +110,11 @@ def test_what_pages_name_exists(page: Path) -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     for name, rest in re.findall(r"(?:^|[;&] *)verticopula +([a-z][a-z-]*)([^;&\n]*)", "\n".join(code), re.MULTILINE):
         assert name in commands
-        known = {option for each in commands[name].params for option in (*each.opts, *each.secondary_opts)}
-        assert name == "ledger" or set(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest)) <= known, (name, rest)
+        named = [commands[name]]
+        if below := getattr(commands[name], "commands", None):  # of `ledger` and `people`; pages have `show|verify`
+            named = [below[one] for one in "".join(rest.split()[:1]).split("|") if one]
+        known = {option for one in named for each in one.params for option in (*each.opts, *each.secondary_opts)}
+        assert set(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest)) <= known, (name, rest)
 
 
 def test_what_docstrings_and_comments_name_exists() -> None:

@@ -234,6 +234,14 @@ MUTANTS = (
         one_of(WITHDRAWALS, "who_is_taken_in_again_is_in_later_studies"),
     ),
     Mutant(
+        "studies-begun-early-keep-people-for-ever",
+        "protocol/party/member.py",
+        "            self._check_people(record)\n",
+        "",
+        "a coordinator could begin studies to use people long after they withdrew",
+        one_of(WITHDRAWALS, "a_study_begun_long_ago_is_not_run_with_people_who_withdrew_since"),
+    ),
+    Mutant(
         "half-an-append-is-paid-twice",
         "protocol/party/local_party.py",
         "        self.ledger.catch_up()\n",

@@ -30,6 +30,7 @@ class JoinedStudy:
     requester, purpose : who asked when the study began, and why
     lead, contact, use : who signed that the study is asked for, how to reach them, what the tables will be used for
     withdrawals : as of how many lines of the vault's history of withdrawals it began; 0 before there was one
+    begun : when it began, in seconds since 1970; 0 where an earlier version began it
     closed : when the coordinator said that nothing more is asked, in seconds since 1970; 0 before
     removed : when what was stored of it was removed, because it had ended long ago; 0 before
     keeps : whether the coordinator was told that the synthetic block stays here; None if an earlier version told it
@@ -53,6 +54,7 @@ class JoinedStudy:
     contact: str = ""
     use: str = ""
     withdrawals: int = 0
+    begun: float = 0.0
     closed: float = 0.0
     removed: float = 0.0
 

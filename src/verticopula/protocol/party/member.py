@@ -82,6 +82,7 @@ from verticopula.protocol.study_proposal import (
     federation_fingerprint,
 )
 from verticopula.schema.columns import Column
+from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.federation import Federation, seeded_study_name
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
 from verticopula.schema.study_settings import check_roles
@@ -322,7 +323,8 @@ class Member:
         with self._lock:
             known = self._agreed_before(request.study, record)
             if known is None:
-                record = replace(record, mask=new_mask().hex() if request.alignment == "psi" else "")
+                mask = new_mask().hex() if request.alignment == "psi" else ""
+                record = replace(record, mask=mask, begun=self._clock())
                 self._use_token(request)
                 self._write(request.study, record)
             else:
@@ -455,9 +457,20 @@ class Member:
 
     def _check_unchanged(self, record: JoinedStudy) -> None:
         if self._digest(record.alignment, seeded=record.seed is not None) != record.table:
-            raise ProtocolError(
-                f"party {self.name!r}: its table, or its id key, has changed since this study was opened"
-            )
+            raise self._changed()
+
+    def _check_people(self, record: JoinedStudy) -> None:
+        """ProtocolError where people withdrew since a study began that began longer ago than a consent lives.
+
+        A study keeps its people so that nobody has paid in vain. A coordinator that begins studies to use them much
+        later would keep people in for ever. The reason is that of any other change: nobody is told that they withdrew.
+        """
+        is_old = self._clock() > record.begun + self.policy.consent_days * SECONDS_PER_DAY
+        if is_old and self.vault.count_withdrawals() != record.withdrawals:
+            raise self._changed()
+
+    def _changed(self) -> ProtocolError:
+        return ProtocolError(f"party {self.name!r}: its table, or its id key, has changed since this study was opened")
 
     def _mask(self, request: MaskRequest) -> MaskReply:
         """Another party's points, masked by this one.
@@ -572,6 +585,7 @@ class Member:
             if not record.is_placed:
                 raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
             self._check_standing(study)
+            self._check_people(record)
             if record.seed is not None and not self.policy.allow_seeded:
                 raise PolicyRefused(f"party {self.name!r} does not take part in seeded studies any more")
             self._check_alignment(record.alignment)
