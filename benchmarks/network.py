@@ -1,14 +1,18 @@
-"""What the network costs: round trips, rounds of a regression, and a whole study against one process.
+"""What the network costs: round trips, rounds of a regression, a whole study against one process, and two commands.
 
 The parties are real processes on loopback with mutual TLS, each with its own vault on disk; this process is the
-coordinator, with its journal. Times start at the first request, when everybody is connected.
+coordinator, with its journal. Times start at the first request, when everybody is connected. The commands, `status` and
+`demo-network`, are processes of their own, timed from start to end; processor time is that of all processes they start.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -26,7 +30,7 @@ from reporting.tables import Table, verdict
 from verticopula import VerticalGLM
 from verticopula.datasets import make_sme
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.network.network_demo import prepare_demo, start_processes
+from verticopula.network.network_demo import prepare_demo, running, start_processes
 from verticopula.network.network_transport import NetworkTransport, PendingRequests
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
@@ -37,9 +41,12 @@ from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.storage.round_journal import Journal
 from verticopula.transport.delivery import drive
 
-TARGETS = {"round_trip": 0.15, "admm_200_rounds": 40.0, "vcds_ratio": 1.5}
+STUDIES, COMMANDS = "studies", "commands"
+PARTS = (STUDIES, COMMANDS)
+TARGETS = {"round_trip": 0.15, "admm_200_rounds": 40.0, "vcds_ratio": 1.5, "status": 1.0, "demo_network": 60.0}
 EPSILON = 4.0
 DEADLINE = 600.0
+_FULL = (71_827, 5_000, 201, 5_000)  # subjects, those of the regression, round trips, subjects of the demo
 
 
 @contextlib.contextmanager
@@ -124,43 +131,106 @@ def time_vcds(
     return time.perf_counter() - start, in_process
 
 
-def run(options: Namespace) -> Measured:
-    """All three, on five parties."""
-    subjects, regression_subjects = (2_000, 1_000) if options.quick else (71_827, 5_000)
+def time_command(*arguments: str) -> tuple[float, float]:
+    """Processor and wall seconds of one `verticopula` command and all that it starts; RuntimeError if it fails."""
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "verticopula", *arguments]
+    warm = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=warm)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise RuntimeError(f"failed: verticopula {' '.join(arguments)}")
+    return used.ru_utime + used.ru_stime, time.perf_counter() - start
+
+
+def time_commands(folder: Path, subjects: int, repetitions: int) -> dict[str, Any]:
+    """`status` of a running federation of five parties, and `demo-network`; several times, the first left out."""
+    sme = make_sme(subjects)
+    _, kits = prepare_demo(folder / "status", sme.federation, sme.tables, cap=math.inf)
+    with running(folder / "status", kits):
+        lead = next(kit for kit in kits if kit.role == "lead")
+        shown = [time_command("status", "--kit", str(lead.folder)) for _ in range(repetitions + 1)][1:]
+    asked = ("demo-network", "--out", str(folder / "demo"), "--subjects", str(subjects))
+    demos = [time_command(*asked) for _ in range(repetitions + 1)][1:]
+    return {
+        "status": {"processor_seconds": [p for p, _ in shown], "wall_seconds": [w for _, w in shown]},
+        "demo_network": {"processor_seconds": [p for p, _ in demos], "wall_seconds": [w for _, w in demos]},
+    }
+
+
+def time_studies(subjects: int, regression_subjects: int, trips_wanted: int) -> dict[str, Any]:
+    """Round trips, a regression and a study by VCDS, on five parties."""
     with tempfile.TemporaryDirectory() as scratch:
         small, large = Path(scratch) / "small", Path(scratch) / "large"
         federation, tables = make_regression_tables(regression_subjects)
         methods = ("vcds", RAW_REGRESSION)
         with federation_at_work(small, federation, tables, methods) as (federation, transport_to):
-            trips = time_round_trips(federation, transport_to("trips"), 20 if options.quick else 201)
+            trips = time_round_trips(federation, transport_to("trips"), trips_wanted)
             seconds, rounds = time_regression(federation, transport_to("regression"))
         sme = make_sme(subjects)
         with federation_at_work(large, sme.federation, sme.tables, methods) as (federation, transport_to):
             there, here = time_vcds(federation, sme.tables, transport_to("vcds"))
-    median, per_200 = statistics.median(trips), 200.0 * seconds / rounds
-    return (
-        {"parties": 5, "subjects": subjects, "regression_subjects": regression_subjects, "epsilon": EPSILON},
-        {
-            "round_trip_median_seconds": median,
-            "round_trip_largest_seconds": max(trips),
-            "round_trips": len(trips),
-            "regression_seconds": seconds,
-            "regression_rounds": rounds,
-            "seconds_per_200_rounds": per_200,
-            "vcds_network_seconds": there,
-            "vcds_in_process_seconds": here,
-            "vcds_ratio": there / here,
-            "targets": TARGETS,
-        },
-    )
+    return {
+        "round_trip_median_seconds": statistics.median(trips),
+        "round_trip_largest_seconds": max(trips),
+        "round_trips": len(trips),
+        "regression_seconds": seconds,
+        "regression_rounds": rounds,
+        "seconds_per_200_rounds": 200.0 * seconds / rounds,
+        "vcds_network_seconds": there,
+        "vcds_in_process_seconds": here,
+        "vcds_ratio": there / here,
+    }
+
+
+def run(options: Namespace) -> Measured:
+    """The parts that are named, or both; the other's figures are kept."""
+    subjects, regression_subjects, trips, demo_subjects = (2_000, 1_000, 20, 500) if options.quick else _FULL
+    results = dict(options.kept.results)
+    if STUDIES in options.parts:
+        results |= time_studies(subjects, regression_subjects, trips)
+    if COMMANDS in options.parts:
+        with tempfile.TemporaryDirectory() as scratch:
+            results |= time_commands(Path(scratch), demo_subjects, 1 if options.quick else 3)
+    sizes = {"subjects": subjects, "regression_subjects": regression_subjects, "demo_subjects": demo_subjects}
+    return {"parties": 5, **sizes, "epsilon": EPSILON}, {**results, "targets": TARGETS}
 
 
 def present(record: Record, places: Places) -> list[Table]:
-    """One table with targets."""
+    """One table with targets, of what was measured."""
     found, settings = record.results, record.settings
+    rows = [*(_study_rows(found, settings) if "round_trips" in found else ()), *_command_rows(found, settings)]
+    return [Table("The network on loopback, mutual TLS", ("what", "measured", "target", "verdict"), rows)]
+
+
+def _command_rows(found: Mapping[str, Any], settings: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """`status` by processor time, the demo by the wall clock; medians."""
+    if "status" not in found:
+        return []
+    status, demo = found["status"], found["demo_network"]
+    processor, wall = statistics.median(status["processor_seconds"]), statistics.median(demo["wall_seconds"])
+    used, waited = statistics.median(demo["processor_seconds"]), statistics.median(status["wall_seconds"])
+    return [
+        (
+            f"`status`, five parties, processor time of the whole command ({waited:.1f} s by the wall clock)",
+            f"{processor:.2f} s",
+            "1 s",
+            verdict(processor, TARGETS["status"]),
+        ),
+        (
+            f"`demo-network`, {settings['demo_subjects']:,} subjects, wall clock ({used:.0f} s of processor time)",
+            f"{wall:.1f} s",
+            "60 s",
+            verdict(wall, TARGETS["demo_network"]),
+        ),
+    ]
+
+
+def _study_rows(found: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[tuple[str, str, str, str], ...]:
     median, per_200 = found["round_trip_median_seconds"], found["seconds_per_200_rounds"]
     there, here = found["vcds_network_seconds"], found["vcds_in_process_seconds"]
-    rows = (
+    return (
         ("small round trip, five parties, median", f"{median:.4f} s", "0.15 s", verdict(median, TARGETS["round_trip"])),
         ("small round trip, largest", f"{found['round_trip_largest_seconds']:.4f} s", "", ""),
         (
@@ -177,4 +247,3 @@ def present(record: Record, places: Places) -> list[Table]:
             verdict(there / here, TARGETS["vcds_ratio"]),
         ),
     )
-    return [Table("The network on loopback, mutual TLS", ("what", "measured", "target", "verdict"), rows)]

@@ -49,7 +49,7 @@ from verticopula.cli.study_inputs import (
 )
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.formatting import format_time
-from verticopula.schema.defaults import DEFAULT_ROUNDS
+from verticopula.schema.defaults import DEFAULT_ROUNDS, REPORT_FILE
 from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.methods import (
     IEVCDS,
@@ -512,6 +512,13 @@ def demo_network(
 
     given = {"method": method, "epsilon": epsilon, "delta": delta}
     asked = " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
+    parties = sum(kit.role == "party" for kit in kits)
+    say(
+        f"A coordinator and {parties} parties, each a process of its own on this machine, with mutual TLS and made-up "
+        f"tables about {subjects:,} enterprises."
+    )
+    say("Lines with $ are the commands that do the same by hand.")
+    say("")
     say(f"$ verticopula provision {out}/federation.toml --out {out}/kits")
     for kit in kits:
         if kit.role == "coordinator":
@@ -519,7 +526,9 @@ def demo_network(
         elif kit.role == "party":
             files = f"--data {out}/data/{kit.name}.csv --policy {out}/policies/{kit.name}.toml"
             say(f"$ verticopula join {kit.folder} {files} &")
+    say(f"Waiting until all {parties} parties are connected …")
     with running(out, kits):
+        say(f"$ verticopula status --kit {out}/kits/lead")
         if not quiet:
             status(out / "kits" / "lead")
         say(f"$ verticopula submit {out}/federation.toml --kit {out}/kits/lead {asked} --out {out}/study")
@@ -534,7 +543,9 @@ def demo_network(
             quiet=quiet,
         )
         say(f"$ verticopula stop {out}/kits")
+    say("")
     say("All processes are stopped. Each party's own synthetic block is in its kit, below synthetic/.")
+    say(f"Open:      {out}/study/{REPORT_FILE} in a browser")
     say(f"Try next:  verticopula glm {out}/study")
     say(f"           verticopula ledger verify {kits[-1].folder}/vault")
     say(f"Again:     verticopula demo-network --out {shlex.quote(str(out))} --subjects {subjects} {asked}")
