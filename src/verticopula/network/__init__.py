@@ -3,7 +3,3 @@
 It may import auditing and lower rooms; commands may import it.
 Read party_process.py and coordinator.py first; flare_link.py is the only way to the wire.
 """
-
-from verticopula.network.flare_package import defer_flare
-
-defer_flare()  # before any file of this folder imports a part of FLARE

@@ -13,18 +13,24 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 from cryptography import x509
-from nvflare.fuel.f3.comm_error import CommError
-from nvflare.fuel.f3.connection import Connection
-from nvflare.fuel.f3.drivers.connector_info import ConnectorInfo
-from nvflare.fuel.f3.drivers.driver_params import DriverParams
-from nvflare.fuel.f3.drivers.grpc.qq import QQ
-from nvflare.fuel.f3.drivers.grpc.streamer_pb2_grpc import StreamerStub, add_StreamerServicer_to_server
-from nvflare.fuel.f3.drivers.grpc_driver import GrpcDriver, Server, Servicer, StreamConnection
-from nvflare.fuel.f3.drivers.net_utils import get_address
 
 from verticopula.errors import SettingsError
 from verticopula.network.certificate_issuing import certificates_pem, current_time, key_pem
 from verticopula.network.connection_diagnosis import diagnose_tls
+from verticopula.network.flare_package import (
+    QQ,
+    CommError,
+    Connection,
+    ConnectorInfo,
+    DriverParams,
+    GrpcDriver,
+    Server,
+    Servicer,
+    StreamConnection,
+    StreamerStub,
+    add_StreamerServicer_to_server,
+    get_address,
+)
 from verticopula.network.key_signing import KitFiles
 from verticopula.network.peer_admission import (
     Introduction,

@@ -17,18 +17,22 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from nvflare.fuel.f3.comm_error import CommError
-from nvflare.fuel.f3.communicator import Communicator
-from nvflare.fuel.f3.drivers.net_utils import parse_url
-from nvflare.fuel.f3.endpoint import Endpoint, EndpointMonitor, EndpointState
-from nvflare.fuel.f3.message import Message, MessageReceiver
-from nvflare.fuel.f3.sfm.conn_manager import Mode
-
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.certificate_expiry import ExpiryReminder
 from verticopula.network.certificate_issuing import current_time
 from verticopula.network.connection_state import describe_mismatch, write_state
 from verticopula.network.flare_driver import GuardedDriver
+from verticopula.network.flare_package import (
+    CommError,
+    Communicator,
+    Endpoint,
+    EndpointMonitor,
+    EndpointState,
+    Message,
+    MessageReceiver,
+    Mode,
+    parse_url,
+)
 from verticopula.network.key_signing import KitFiles
 from verticopula.network.peer_admission import Introduction, PeerAdmission, read_federation
 from verticopula.network.startup_kit import Kit
