@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -223,7 +224,7 @@ def test_a_forged_file_approves_nothing(
 
 
 def _write(folder: Path, statement: str, decisions: list[dict[str, object]], name: str) -> None:
-    with sqlite3.connect(folder / REQUESTS_FILE) as base:
+    with closing(sqlite3.connect(folder / REQUESTS_FILE)) as base, base:
         base.execute(statement, (json.dumps(decisions), name))
 
 
@@ -258,7 +259,7 @@ def test_the_history_is_a_chain(tmp_path: Path, store: RequestStore) -> None:
     asked = store.ask(CONTENT)
     store.decide(asked.id, Steward("anna").decide(asked, "no", "no"))
     assert store.verify() == store.head() == (3, store.events()[-1].hash)
-    with sqlite3.connect(tmp_path / REQUESTS_FILE) as base:
+    with closing(sqlite3.connect(tmp_path / REQUESTS_FILE)) as base, base:
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             base.execute("DELETE FROM events")
         base.execute("DROP TRIGGER no_change")
@@ -273,7 +274,7 @@ def test_a_damaged_file_says_what_to_do_and_a_full_disk_is_one(tmp_path: Path, s
         store.all()
     (tmp_path / REQUESTS_FILE).unlink()
     store.ask(CONTENT)
-    with sqlite3.connect(tmp_path / REQUESTS_FILE) as base:
+    with closing(sqlite3.connect(tmp_path / REQUESTS_FILE)) as base, base:
         pages = base.execute("PRAGMA page_count").fetchone()[0]
     full = _Full(tmp_path / REQUESTS_FILE, pages)
     with pytest.raises(OSError, match="No space left") as failed:

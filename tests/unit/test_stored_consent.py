@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -147,11 +148,11 @@ def test_two_stewards_have_to_agree(make: Callable[..., StoredConsent], tmp_path
     assert is_pending(consent)
     decide(consent, "yes", anna)
     assert is_pending(consent)
-    with sqlite3.connect(tmp_path / REQUESTS_FILE) as base:  # whoever can write the file is no steward
+    with closing(sqlite3.connect(tmp_path / REQUESTS_FILE)) as base, base:  # whoever can write the file is no steward
         base.execute("UPDATE requests SET state = 'approved'")
     assert is_pending(consent)
     assert consent.decided_studies({ASKED.study}) == set()  # or it would be asked again and again
-    with sqlite3.connect(tmp_path / REQUESTS_FILE) as base:
+    with closing(sqlite3.connect(tmp_path / REQUESTS_FILE)) as base, base:
         base.execute("UPDATE requests SET state = 'pending'")
     decide(consent, "yes", ben)
     assert consent.decided_studies({ASKED.study}) == {ASKED.study}
@@ -171,7 +172,7 @@ def test_who_asked_cannot_put_their_own_yes_into_the_file(
     with pytest.raises(SettingsError, match="asks for this study"):
         consent.store.decide(request.id, anna.decide(request, "yes", clock=consent.clock))
     said = json.dumps([asdict(anna.decide(request, "yes", clock=consent.clock))])
-    with sqlite3.connect(tmp_path / REQUESTS_FILE) as base:
+    with closing(sqlite3.connect(tmp_path / REQUESTS_FILE)) as base, base:
         base.execute("UPDATE requests SET state = 'approved', decisions = ?", (said,))
     assert is_pending(consent, asked)
     assert consent.store.get(request.id).used is None
