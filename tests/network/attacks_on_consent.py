@@ -438,6 +438,7 @@ def too_late(scene: Scene) -> None:
 )
 def stewards_no(scene: Scene) -> None:
     scene.net.close()
+    (scene.kit("right").folder / REQUESTS_FILE).unlink(missing_ok=True)  # what other attacks have left waiting
     scene.net.start("server", "left", "middle")
     scene.net.start("right", extra=("--review",))
     store = RequestStore.of_kit(scene.kit("right").folder)

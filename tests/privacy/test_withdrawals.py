@@ -287,6 +287,19 @@ def test_a_lost_history_refuses_studies_and_tells_nobody_that_there_was_one(made
     assert "withdr" not in str(caught.value)
 
 
+@pytest.mark.parametrize("alignment", ["hash", "psi"])
+def test_a_coordinator_cannot_compare_the_hashes_of_two_studies_to_see_who_is_gone(made: Any, alignment: Any) -> None:
+    parties, lists = made("one"), []
+    for study in ("before", "after"):
+        opening = BeginRequest(study, "vcds", federation_fingerprint(FEDERATION), alignment, None, 0, "")
+        reply = parties.members["right"].handle(opening)
+        assert isinstance(reply, BeginReply)
+        lists.append({row.tobytes() for row in reply.hashes})
+        parties.withdraw("right", *GONE)
+    assert [len(found) for found in lists] == [80, 77]
+    assert lists[0].isdisjoint(lists[1])
+
+
 def test_the_budget_stays_charged_to_the_people_of_the_table(made: Any) -> None:
     """Without some of its people it is the same table, and who withdrew is not forgotten."""
     parties = made("one")
