@@ -56,6 +56,7 @@ def test_private_files_are_private(kits: Path) -> None:
         assert mode(path) == 0o600, path.name
     assert sorted(path.name for path in (kits / "authority").iterdir()) == [
         "cert.json",
+        "federation-signed.json",
         "id.key",
         "issued.json",
         "notice.json",

@@ -24,9 +24,8 @@ from rich.logging import RichHandler
 from verticopula.errors import SettingsError
 from verticopula.network.json_log import LogFormat, write_json_log
 from verticopula.network.sanitizing import sanitize
-from verticopula.network.startup_kit import Kit
+from verticopula.network.startup_kit import PID_FILE, Kit
 
-PID_FILE = "process.pid"
 LOG_FILE = "log.txt"
 
 _STOP_PATIENCE = 3.0
@@ -47,16 +46,23 @@ class Service(Protocol):
 
     def stop(self) -> None: ...
 
+    def reload(self) -> None: ...
+
 
 def run_until_stopped(service: Service) -> None:
     """Run in this thread until SIGTERM or SIGINT; SIGHUP, which asks services to reload, ends nothing."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _stop(service))
-    # There is nothing to do for it: files are looked at whenever they count.
-    signal.signal(signal.SIGHUP, lambda *_: logger.info("%s", _RELOADED))
+    signal.signal(signal.SIGHUP, lambda *_: _reload(service))
     logger.info("started, release %s", version("verticopula"))
     service.run()
     logger.info("stopped")
+
+
+def _reload(service: Service) -> None:
+    """Files are looked at whenever they count; a signal has it done now."""
+    logger.info("%s", _RELOADED)
+    threading.Thread(target=service.reload, name="reload", daemon=True).start()
 
 
 def _stop(service: Service) -> None:

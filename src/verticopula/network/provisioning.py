@@ -6,22 +6,31 @@ new roots, requests for keys that were made at home and organisations' own autho
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from verticopula.errors import SettingsError
+from verticopula.errors import SchemaError, SettingsError
 from verticopula.network.certificate_authority import Authority
 from verticopula.network.certificate_issuing import certificates_pem, current_time, key_pem, new_key, read_certificates
 from verticopula.network.enrolment import EnrolmentRequest, read_request, write_answer
+from verticopula.network.federation_change import (
+    SIGNED_FEDERATION_FILE,
+    check_names,
+    members_of,
+    read_kept,
+    roles_of,
+    sign_federation,
+)
 from verticopula.network.startup_kit import (
     CERTIFICATE_FILE,
     FEDERATION_FILE,
     ID_KEY_FILE,
     KIT_FILE,
+    PID_FILE,
     PRIVATE_KEY_FILE,
-    RESERVED_NAMES,
     Kit,
     Role,
     new_id_key,
@@ -30,6 +39,7 @@ from verticopula.network.startup_kit import (
 from verticopula.network.trust_notice import Revocation, TrustStore, write_trust
 from verticopula.schema.defaults import COORDINATOR
 from verticopula.schema.federation import Federation
+from verticopula.schema.federation_digest import federation_file_digest, federation_fingerprint
 
 AUTHORITY_FOLDER = "authority"
 SERVER_FOLDER = "server"
@@ -78,12 +88,17 @@ def provision(federation: Federation, out: Path, renew: Collection[str] = ()) ->
 
 
 def carry_out(federation: Federation, out: Path, order: ProvisionOrder, now: datetime | None = None) -> Provisioned:
-    """Provision as ordered; SettingsError, and nobody's kit is changed, for an order that makes no sense."""
-    _check_names(federation)
+    """Provision as ordered; SettingsError, and nobody's kit is changed, for an order that makes no sense.
+
+    The authority signs the federation file. A kit that a process has run on keeps its own until its stewards have
+    agreed to the new one; the coordinator's gets the signed file, and shows it to them.
+    """
+    check_names(federation)
     folder = out / AUTHORITY_FOLDER
+    _check_version(federation, out)
     if out.exists() and any(out.iterdir()) and not folder.is_dir():
         raise SettingsError(f"{out} is not empty and holds no earlier kits; choose another --out")
-    names = [COORDINATOR, *federation.network.leads, *_others(federation)]
+    names = [COORDINATOR, *federation.network.leads, *members_of(federation)]
     requests = {request.name: request for request in map(read_request, order.requests)}
     for name in (*order.renew, *requests, *order.organisations):
         if name not in names:
@@ -115,6 +130,7 @@ def carry_out(federation: Federation, out: Path, order: ProvisionOrder, now: dat
     for name in fresh:
         made.make(name)
     store = authority.save(moment)
+    made.sign_federation()
     kits = made.write(names, fresh, store, order)
     notes = [*authority.notes, *made.notes]
     return Provisioned(kits, notes, list(requests.values()))
@@ -180,6 +196,18 @@ class _Maker:
         self._taken[name] = certificates_pem(chain)
         self._issued(name)
 
+    def sign_federation(self) -> None:
+        """Sign the federation file with every root, unless all of them have signed it before."""
+        roots, digest = list(self._authority.roots), federation_file_digest(self._federation)
+        for root in roots:
+            with contextlib.suppress(SettingsError):  # a new root has not signed yet
+                kept = read_kept(self._authority.folder, [root.certificate])
+                if kept is not None and kept.digest == digest:
+                    continue
+            text = sign_federation(self._federation, roots, self._now)
+            write_private(self._authority.folder / SIGNED_FEDERATION_FILE, text)
+            return
+
     def _issued(self, name: str) -> None:
         self._authority.issued[name] = self._host(name) or ""
 
@@ -216,7 +244,13 @@ class _Maker:
     def _describe(self, name: str) -> Kit:
         """What is no secret: the federation file, and the coordinator's address."""
         folder, network = self._folder(name), self._federation.network
-        self._federation.to_toml(folder / FEDERATION_FILE)
+        if not _is_agreed(self._federation, folder):
+            if name == COORDINATOR:
+                text = (self._authority.folder / SIGNED_FEDERATION_FILE).read_text(encoding="utf-8")
+                write_private(folder / SIGNED_FEDERATION_FILE, text)
+            self.notes.append(f"{folder} keeps its federation file until its stewards have agreed to the new one.")
+        else:
+            self._federation.to_toml(folder / FEDERATION_FILE)
         Kit(folder, self._role(name), name, network.host, network.port).write()
         return Kit.read_identity(folder)
 
@@ -224,29 +258,33 @@ class _Maker:
         return self._out / (SERVER_FOLDER if name == COORDINATOR else name)
 
     def _role(self, name: str) -> Role:
-        if name == self._federation.network.compute:
-            return "compute"
-        if name in self._federation.network.leads:
-            return "lead"
-        return "coordinator" if name == COORDINATOR else "party"
+        return "coordinator" if name == COORDINATOR else roles_of(self._federation)[name]
 
 
-def _check_names(federation: Federation) -> None:
-    network = federation.network
-    if network.host.lower() in map(str.lower, network.leads):
-        raise SettingsError(f"the coordinator cannot have the host name {network.host!r}: a lead has that name")
-    for name in _others(federation):
-        if name.lower() in RESERVED_NAMES:
-            raise SettingsError(f"a party of a federation between organisations cannot be called {name!r}")
-        if name.lower() == network.host.lower():
-            # A client's certificate could then pass for the server's.
-            raise SettingsError(f"party {name!r} has the coordinator's host name; rename one of them")
-    names = [party.name.lower() for party in federation.parties]
-    if len(set(names)) != len(names):
-        raise SettingsError("two parties' names differ in upper and lower case only; their kits could be mixed up")
+def _is_agreed(federation: Federation, folder: Path) -> bool:
+    """Whether nobody has to agree: no process has run on the kit yet, or its file says the same to studies."""
+    kept = _used_federation(folder)
+    return kept is None or federation_fingerprint(kept) == federation_fingerprint(federation)
 
 
-def _others(federation: Federation) -> list[str]:
-    """The parties, and who computes without data."""
-    third = [] if federation.network.compute is None else [federation.network.compute]
-    return [*(party.name for party in federation.parties), *third]
+def _used_federation(folder: Path) -> Federation | None:
+    """The federation file of a kit that a process has run on; None for others, and where it cannot be read."""
+    if not (folder / PID_FILE).is_file():
+        return None
+    try:
+        return Federation.from_toml(folder / FEDERATION_FILE)
+    except SchemaError:
+        return None
+
+
+def _check_version(federation: Federation, out: Path) -> None:
+    """SettingsError where a kit that was used has another file of this version, or a later one."""
+    for path in sorted(out.glob(f"*/{PID_FILE}")):
+        kept = _used_federation(path.parent)
+        if kept is None or federation_fingerprint(kept) == federation_fingerprint(federation):
+            continue
+        if kept.version >= federation.version:
+            raise SettingsError(
+                f"{path.parent} has version {kept.version} of the federation file, and this one says something else as "
+                f"version {federation.version}: count its `version` up"
+            )

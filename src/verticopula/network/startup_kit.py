@@ -4,6 +4,7 @@
     federation.toml   the agreed schema; a party answers for no other
     certificate.pem, private-key.pem, authority.pem      mutual TLS; the private key is this organisation's own
     notice.json       what the authority has signed: whose roots count, and which certificates were revoked
+    federation-signed.json   a new federation file that the authority has signed, once there is one
     id.key            parties only: the common key under which subject ids are hashed
 
 A kit is handed over on a channel that the organisations trust: whoever holds it can act under its name.
@@ -34,6 +35,7 @@ PRIVATE_KEY_FILE = "private-key.pem"
 AUTHORITY_FILE = "authority.pem"
 AUTHORITY_NOTICE_FILE = "notice.json"
 ID_KEY_FILE = "id.key"
+PID_FILE = "process.pid"  # there since a process first ran on the kit
 
 LEAD = "lead"
 RESERVED_NAMES = (COORDINATOR, LEAD, "server", "authority")

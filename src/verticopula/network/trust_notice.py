@@ -164,12 +164,7 @@ def sign_notice(
             for one in revocations
         ],
     }
-    signed = _signed_bytes(body)
-    signatures = {
-        key_fingerprint(root.key.public_key()): root.key.sign(signed, padding.PKCS1v15(), hashes.SHA256()).hex()
-        for root in signers
-    }
-    return json.dumps({"notice": body, "signatures": signatures}, indent=1)
+    return json.dumps({"notice": body, "signatures": sign_as_roots(_CONTEXT, body, signers)}, indent=1)
 
 
 def read_notice(text: str, trusted: Iterable[x509.Certificate]) -> TrustStore:
@@ -180,8 +175,7 @@ def read_notice(text: str, trusted: Iterable[x509.Certificate]) -> TrustStore:
         raw = json.loads(text)
         body, signatures = raw["notice"], raw["signatures"]
         store = _store_of(body, text)
-        signed = _signed_bytes(body)
-        is_signed = any(_has_signed(root, signatures, signed) for root in trusted)
+        is_signed = is_signed_by_root(_CONTEXT, body, signatures, trusted)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SettingsError("the authority's notice cannot be read; ask who provisions the federation for it") from None
     if not is_signed:
@@ -213,8 +207,32 @@ def _store_of(body: Mapping[str, Any], text: str) -> TrustStore:
     return TrustStore(roots, revocations, int(body["number"]), text)
 
 
-def _signed_bytes(body: Mapping[str, Any]) -> bytes:
-    return _CONTEXT + json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
+def sign_as_roots(context: bytes, body: Mapping[str, Any], signers: Iterable[Root]) -> dict[str, str]:
+    """Fingerprint of a root's key -> its signature of what a notice or another signed file says.
+
+    Parameters
+    ----------
+    context : separates kinds of files, so that none passes for another
+    body : what JSON can hold
+    signers : the roots
+    """
+    signed = _signed_bytes(context, body)
+    return {
+        key_fingerprint(root.key.public_key()): root.key.sign(signed, padding.PKCS1v15(), hashes.SHA256()).hex()
+        for root in signers
+    }
+
+
+def is_signed_by_root(
+    context: bytes, body: Mapping[str, Any], signatures: Mapping[str, str], trusted: Iterable[x509.Certificate]
+) -> bool:
+    """Whether one of these roots has signed the body, as `sign_as_roots` does; ValueError and the like for nonsense."""
+    signed = _signed_bytes(context, body)
+    return any(_has_signed(root, signatures, signed) for root in trusted)
+
+
+def _signed_bytes(context: bytes, body: Mapping[str, Any]) -> bytes:
+    return context + json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii")
 
 
 def _has_signed(root: x509.Certificate, signatures: Mapping[str, str], signed: bytes) -> bool:

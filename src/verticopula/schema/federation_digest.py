@@ -1,4 +1,4 @@
-"""The fingerprint of a federation file: what every message and signature names it by."""
+"""The fingerprint of a federation file, which every message and signature names it by; and the digest of all of it."""
 
 from __future__ import annotations
 
@@ -13,5 +13,12 @@ def federation_fingerprint(federation: Federation) -> str:
     said = {key: value for key, value in federation.to_dict().items() if key != "network"}
     roles = {"operator": federation.network.operator, "compute": federation.network.compute}
     said |= {key: value for key, value in roles.items() if value is not None}  # who computes is agreed on, too
+    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def federation_file_digest(federation: Federation) -> str:
+    """Equal for federation files that say the same about everything, where the parties meet included."""
+    said = {**federation.to_dict(), "network": federation.network.model_dump(mode="json")}
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
