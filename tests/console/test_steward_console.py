@@ -22,7 +22,7 @@ from verticopula.privacy.statement import format_epsilon, format_remaining, part
 from verticopula.schema.units import Unit
 from verticopula.storage.request_store import RequestStore
 from verticopula.storage.steward_keys import Steward
-from verticopula.storage.steward_requests import StewardRequest
+from verticopula.storage.steward_requests import RequestContent, StewardRequest
 from verticopula.storage.vault import Vault
 from verticopula.storage.withdrawals import Withdrawals
 
@@ -47,6 +47,40 @@ def decide(console: OpenConsole, request: StewardRequest, verb: str, **fields: s
 
 
 # ---- requests ----------------------------------------------------------------------------------
+
+
+def test_a_new_federation_file_is_shown_with_all_that_changes_and_decided_about(
+    inside: OpenConsole, filled_bank: Kit
+) -> None:
+    lines = ("Your column turnover, bounds: [0.0, 9.0]; it was [0.0, 5.0].", "Party <b>x</b> joins.")
+    asked = RequestContent(
+        "bank",
+        "the federation file",
+        "federation",
+        proposal="ab" * 32,
+        changes=lines,
+        versions=(3, 4),
+        authority="cd" * 32,
+    )
+    request = store_of(filled_bank).ask(asked)
+    assert "to change the federation file from version 3 to 4" in inside.client.get(inside.at("/")).text
+    page = inside.client.get(inside.at(f"/requests/{request.id}")).text
+    for said in (
+        lines[0],
+        "from version 3 to version 4",
+        "ab" * 32,
+        "cd" * 32,
+        "Studies that have begun end with the file",
+    ):
+        assert said in page, said
+    assert "Party &lt;b&gt;x&lt;/b&gt; joins." in page
+    assert "What leaves" not in page
+    assert "I have read what changes in the federation file." in page
+    assert decide(inside, request, "approve") == 409  # unread
+    assert decide(inside, request, "approve", read="yes") == 303
+    assert store_of(filled_bank).get(request.id).state == "approved"
+    assert "until that file is in force" in inside.client.get(inside.at(f"/requests/{request.id}")).text
+    assert "to change the federation file" in inside.client.get(inside.at("/history")).text
 
 
 def test_a_request_says_what_leaves_to_whom_and_what_it_tells_about_a_person(

@@ -116,6 +116,7 @@ def break_party(breaker: Breaker) -> None:
     recorded, drawn, half stored, stored uncounted, stored, answered, sent. A step of a regression is `drawn` when the
     solver has moved, one of secure sums when its noise, or what the party binds itself to, is about to be kept, and
     consent or an agreement when its record is about to be."""
+    from verticopula.network.control_messages import ChangeRequest
     from verticopula.network.party_process import PartyProcess
     from verticopula.network.sessions import Sessions
     from verticopula.protocol.messages import fingerprint
@@ -128,7 +129,7 @@ def break_party(breaker: Breaker) -> None:
     write, count_entries, count_replies = blobs.write_atomically, Vault._entries_written, Vault._reply_written
 
     def breaking_reply_to(self: Any, key: str, body: bytes) -> Any:
-        request = decode(body, REQUEST_KINDS)
+        request = decode(body, (*REQUEST_KINDS, ChangeRequest))
         breaker.round = name_round(request)
         breaker.paid_by = fingerprint((breaker.name, request))
         breaker.at("asked")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.network.breaking import Breaker
 
-ROUNDS = {"beginning": "begin", "releases": "consent"}  # by the stage of the question
+ROUNDS = {"federation": "change", "beginning": "begin", "releases": "consent"}  # by the stage of the question
 
 
 def break_store(breaker: Breaker) -> None:
@@ -53,11 +53,11 @@ def break_store(breaker: Breaker) -> None:
         with writing("question unstored", "question half stored", "question stored"):
             return ask(self, content, *rest, **more)
 
-    def breaking_mark_used(self: Any, request: Any) -> None:
+    def breaking_mark_used(self: Any, request: Any, *detail: str) -> None:
         if request.used is not None:
             return
         with writing("yes unused", "yes half used", "yes used"):
-            mark_used(self, request)
+            mark_used(self, request, *detail)
 
     def breaking_decide(self: Any, name: str, decision: Any) -> Any:
         breaker.round = ROUNDS[self.get(name).content.stage]

@@ -27,7 +27,7 @@ _Out = Annotated[Path, typer.Option("--out", help="Where the kits are, with the 
 
 def register_certificate_commands(app: typer.Typer) -> None:
     """Add this file's commands."""
-    for command in (provision, enrol, revoke, certificates):
+    for command in (provision, propose_change, enrol, revoke, certificates):
         app.command(rich_help_panel="Between organisations")(command)
 
 
@@ -136,6 +136,44 @@ def provision(
     print(f"Keep {out / 'authority'} to yourself: it signs certificates, and holds the parties' id key.")
 
 
+def propose_change(
+    signed: Annotated[
+        Path,
+        typer.Argument(
+            help="The federation file that provision signed, such as kits/authority/federation-signed.json.",
+            show_default=False,
+        ),
+    ],
+    kit: Annotated[Path, typer.Argument(help="The coordinator's kit, such as kits/server.", show_default=False)],
+    quiet: Quiet = False,
+) -> None:
+    """Give a new version of the federation file to the coordinator, which shows it to everybody who stays.
+
+    A running [bold]serve[/] takes it within a second. Every party's stewards are asked ([bold]verticopula requests[/]).
+    Once all have agreed, studies begin with the new file; nobody has to restart. Until then nothing changes.
+    """
+    _need_flare()
+    from verticopula.network.federation_change import SIGNED_FEDERATION_FILE, change_problem, read_signed_federation
+    from verticopula.network.federation_difference import describe_change
+    from verticopula.network.startup_kit import Kit, write_private
+    from verticopula.network.trust_notice import read_trust
+
+    own = Kit.read(kit, "coordinator")
+    try:
+        text = signed.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise SettingsError(f"{signed} cannot be read; `verticopula provision` writes it") from None
+    found, present = read_signed_federation(text, read_trust(own).federation_roots), own.federation
+    if wrong := change_problem(present, found.federation):
+        raise SettingsError(f"{signed} was not taken: {wrong}")
+    write_private(own.folder / SIGNED_FEDERATION_FILE, text)
+    if quiet:
+        return
+    print(f"Version {found.version} of the federation file is proposed; version {present.version} is in force.")
+    for line in describe_change(present, found.federation):
+        print(f"  {readable(line)}")
+
+
 def enrol(
     kit: Annotated[Path, typer.Argument(help="The folder of the kit, at the organisation itself.", show_default=False)],
     name: Annotated[
@@ -239,10 +277,11 @@ def show_connection(kit: Kit, as_json: bool) -> None:
     from verticopula.schema.federation import Federation
 
     federation: Federation = kit.federation
-    pid, state, days = running_pid(kit.folder), read_state(kit.folder), days_left(kit)
+    pid, state, days, agreed = running_pid(kit.folder), read_state(kit.folder), days_left(kit), _agreed_version(kit)
     if as_json:
         shown = {"process": pid, "connection": None if state is None else asdict(state), "days_left": days}
-        print(json.dumps({**shown, "federation_version": federation.version}, indent=1))
+        versions = {"federation_version": federation.version, "agreed_version": agreed}
+        print(json.dumps({**shown, **versions}, indent=1))
         return
     print(f"{kit.name}: " + ("no process runs on this kit" if pid is None else f"process {pid}"))
     if pid is not None and state is not None:
@@ -250,8 +289,28 @@ def show_connection(kit: Kit, as_json: bool) -> None:
     if state is not None and state.mismatch:
         print(f"  {readable(state.mismatch)}")
     print(f"  federation file: version {federation.version}")
+    if agreed is not None:
+        print(f"  agreed to version {agreed}, which is not in force yet: others have not agreed so far")
     for warning in filter(None, (expiry_warning(name, left) for name, left in days.items())):
         print(f"  {readable(warning)}")
+
+
+def _agreed_version(kit: Kit) -> int | None:
+    """The version of the federation file that a party has agreed to and that is not in force; None without one."""
+    from verticopula.network.federation_change import read_kept
+    from verticopula.network.trust_notice import read_trust
+    from verticopula.storage.request_store import RequestStore
+
+    if kit.role not in ("party", "compute"):
+        return None
+    try:
+        kept = read_kept(kit.folder, read_trust(kit).federation_roots)
+    except SettingsError:
+        return None
+    if kept is None or kept.version <= kit.federation.version:
+        return None
+    asked = RequestStore.of_kit(kit.folder).all("approved")  # what lies in a kit is agreed to by a stored yes alone
+    return kept.version if any(one.used and one.content.proposal == kept.digest for one in asked) else None
 
 
 def _own_authority(text: str) -> tuple[str, tuple[Path, Path]]:

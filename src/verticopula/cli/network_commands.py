@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -63,8 +64,9 @@ from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 from verticopula.schema.progress import Progress
 
 if TYPE_CHECKING:
-    from verticopula.network.control_messages import StudyState
+    from verticopula.network.control_messages import ProposedChange, StudyState
     from verticopula.network.study_lead import Lead
+    from verticopula.schema.federation import Federation
 
 logger = logging.getLogger(__name__)
 
@@ -179,8 +181,9 @@ def join(
     from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
     from verticopula.network.retention import Retention
     from verticopula.network.startup_kit import Kit
-    from verticopula.network.stored_consent import StoredConsent
+    from verticopula.network.stored_consent import StoredConsent, decided_by_all
     from verticopula.privacy.policy_file import PolicyFile
+    from verticopula.protocol.party.joined_study import begun_under
     from verticopula.protocol.party.member import Member
     from verticopula.protocol.party.refreshed_member import RefreshedMember
     from verticopula.protocol.study_proposal import federation_fingerprint
@@ -199,28 +202,41 @@ def join(
     prompt = ConsentPrompt(store)
     with only_process(own):
         keep_log(own, quiet=quiet, is_asking=lambda: prompt.is_waiting, log_format=log_format)
+        from verticopula.network.party_federations import FederationVersions, PartyFederations
         from verticopula.network.party_process import PartyProcess
 
         kept = Vault.open(vault or own.folder / "vault")
-        consent = StoredConsent(
-            own.name, store, rules, federation_fingerprint(own.federation), always=review, records=kept.studies
-        )
-        make_member = partial(
-            Member,
-            own.federation,
-            own.name,
-            key=own.id_key(),
-            vault=kept,
-            policy=rules,
-            out=out or own.folder / "synthetic",
-            authenticity=certificate_authenticity(own),
-            executor=ThreadPoolExecutor(os.cpu_count()),
-            ask_steward=consent.request,
-            check_standing=consent.check_standing,
-            on_close=consent.close,
-        )
-        refreshed = RefreshedMember(source, make_member, table, version)
-        member = refreshed.current
+        consents: list[StoredConsent] = []
+        parties: list[RefreshedMember] = []
+        authenticity, executor = certificate_authenticity(own), ThreadPoolExecutor(os.cpu_count())
+
+        def make_party(federation: Federation) -> RefreshedMember:
+            """The party under one version of the federation file, with the table as it is now."""
+            fingerprint = federation_fingerprint(federation)
+            consent = StoredConsent(own.name, store, rules, fingerprint, always=review, records=kept.studies)
+            make_member = partial(
+                Member,
+                federation,
+                own.name,
+                key=own.id_key(),
+                vault=kept,
+                policy=rules,
+                out=out or own.folder / "synthetic",
+                authenticity=authenticity,
+                executor=executor,
+                ask_steward=consent.request,
+                check_standing=consent.check_standing,
+                on_close=consent.close,
+            )
+            first = version if not consents else source.version()  # before it is read, as above
+            newest = table if not consents else source.read()
+            parties.append(RefreshedMember(source, make_member, newest, first))
+            consents.append(consent)
+            return parties[-1]
+
+        files = PartyFederations(own, store, rules)
+        versions = FederationVersions(files, make_party, partial(begun_under, kept.studies, own.name))
+        member = parties[0].current
         if log_format == "text":
             for note in member.notes:
                 logger.warning("%s", note)
@@ -230,7 +246,7 @@ def join(
             logger.info("%d rows are left out: these people have withdrawn", member.left_out)
         retention = Retention(own.name, kept, rules, store)
         threading.Thread(target=retention.run, args=(stopped,), name="retention", daemon=True).start()
-        process = PartyProcess(own, refreshed, consent.decided_studies)
+        process = PartyProcess(own, versions, partial(decided_by_all, consents))
         serve_metrics(own, process, kept.folder, metrics_port, metrics_host)
         if review and sys.stdin.isatty() and not rules.current().stewards:
             threading.Thread(target=prompt.run, args=(stopped,), name="prompt", daemon=True).start()
@@ -252,25 +268,34 @@ def compute(
     """Compute secure sums of two parties, without data: the third holder of shares. Ends with Ctrl-C or `stop`.
 
     Run it at an organisation that neither party nor the coordinator belongs to; two of three shares show every score.
+    A new federation file waits in the kit for somebody's yes ([bold]verticopula requests KIT[/]).
     """
     from verticopula.network.key_signing import certificate_authenticity
     from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
     from verticopula.network.startup_kit import Kit
-    from verticopula.protocol.party.compute_party import ComputeParty
+    from verticopula.network.stored_consent import decided_requests
+    from verticopula.privacy.policy import Policy
+    from verticopula.protocol.party.compute_party import ComputeParty, compute_began_under
     from verticopula.storage.records import FolderRecords
+    from verticopula.storage.request_store import RequestStore
 
     _need_flare()
     own = Kit.read(kit, "compute")
     with only_process(own):
         keep_log(own, quiet=quiet, log_format=log_format)
+        from verticopula.network.party_federations import FederationVersions, PartyFederations
         from verticopula.network.party_process import PartyProcess
 
         records = FolderRecords(own.folder / "sums", own.folder / "sums.json")
         records.prepare()
-        party = ComputeParty(own.federation, records=records, authenticity=certificate_authenticity(own))
-        if party.name != own.name:
-            raise SettingsError(f"{own.folder} belongs to {own.name!r}, its federation file names {party.name!r}")
-        process = PartyProcess(own, party)
+        if own.federation.network.compute not in (None, own.name):
+            named = own.federation.network.compute
+            raise SettingsError(f"{own.folder} belongs to {own.name!r}, its federation file names {named!r}")
+        make_party = partial(ComputeParty, records=records, authenticity=certificate_authenticity(own))
+        store = RequestStore.of_kit(own.folder)
+        files = PartyFederations(own, store, Policy())
+        versions = FederationVersions(files, make_party, partial(compute_began_under, records))
+        process = PartyProcess(own, versions, partial(decided_requests, store))
         serve_metrics(own, process, own.folder, metrics_port, metrics_host)
         if not quiet and log_format == "text":
             print(f"{own.name} computes without data, for {own.host}:{own.port}", flush=True)
@@ -357,7 +382,11 @@ def submit(
     own = Kit.read(kit, "lead")
     study = Federation.from_toml(federation)
     if federation_fingerprint(study) != federation_fingerprint(own.federation):
-        raise SettingsError(f"{federation} says something else than the kits were made from: provision again")
+        both = (f"version {one.version} ({federation_fingerprint(one)[:12]})" for one in (study, own.federation))
+        raise SettingsError(
+            f"{federation} says something else than the kits were made from: it is {next(both)}, and that in "
+            f"{own.folder} is {next(both)}. Copy the one that is in force into the kit, or provision again"
+        )
     seconds = own.federation.network.deadline if deadline is None else deadline
     check_folder(out, overwrite=overwrite)
     asked = Submission(
@@ -436,13 +465,20 @@ def status(
             for s in reply.studies
         ]
         notes = {party.name: party.note for party in reply.parties if party.note}
-        print(json.dumps({"parties": parties, "notes": notes, "studies": studies}, indent=1))
+        versions = {party.name: party.federation_version for party in reply.parties}
+        said = {"parties": parties, "notes": notes, "studies": studies, "versions": versions}
+        change = None if reply.change is None else asdict(reply.change)
+        print(json.dumps({**said, "version": reply.federation_version, "change": change}, indent=1))
         return
     console = Console()
-    table = Table("party", "connected")
+    table = Table("party", "connected", "federation file")
     for party in reply.parties:
-        table.add_row(Text(party.name), Text("yes", style="green") if party.connected else Text("no", style="red"))
+        connected = Text("yes", style="green") if party.connected else Text("no", style="red")
+        table.add_row(Text(party.name), connected, Text(_version_words(party.federation_version)))
+    table.add_row(Text("the coordinator"), Text("yes", style="green"), Text(_version_words(reply.federation_version)))
     console.print(table)
+    for line in _change_lines(reply.change):
+        console.print(Text(line), soft_wrap=True)
     for party in reply.parties:
         if party.note:
             console.print(Text(f"{party.name}: {party.note}", style="red"), soft_wrap=True)
@@ -568,6 +604,22 @@ def _wait(lead: Lead, name: str, progress: Progress) -> None:
             raise ProtocolError(f"study {name} was cancelled")
         progress(f"{found.state}, round {found.rounds}{_waiting_words(found)}", 0, 0)
         time.sleep(_POLL)
+
+
+def _version_words(number: int) -> str:
+    return f"version {number}" if number else ""
+
+
+def _change_lines(change: ProposedChange | None) -> list[str]:
+    """A federation file that is not in force yet, and what everybody says to it."""
+    if change is None:
+        return []
+    words = {"accepted": "agrees", "refused": "does not agree", "unreached": "was not reached yet"}
+    lines = [f"Version {change.federation_version} of the federation file is proposed, and not in force yet:"]
+    for answer in change.answers:
+        said = words.get(answer.state) or f"its stewards were asked {format_time(answer.since)}"
+        lines.append(f"    {answer.party}: {said}{f' ({answer.note})' if answer.note else ''}")
+    return lines
 
 
 def _waiting_words(entry: StudyState) -> str:

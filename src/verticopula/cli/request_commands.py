@@ -58,6 +58,8 @@ def requests(
 ) -> None:
     """List what a party's stewards are asked; with ID show who asks and why, what leaves, to whom, and its price.
 
+    A new version of the federation file is such a request, too; with ID you see everything that changes.
+
     Then [bold]approve[/] it, or [bold]deny[/] it. A running [bold]join[/] sees that within seconds. It need not run
     while you decide, and loses nothing when it is stopped.
     """
@@ -75,11 +77,12 @@ def requests(
         waits = "No request was ever asked" if everything else "No request waits for a decision"
         print(f"{waits}.{'' if everything else ' With --all: what was decided before.'}")
         return
+    from verticopula.storage.request_sentences import what_is_asked, who_asks
+
     table = Table("id", "study", "asks", "for", "since", "state")
     for one in found:
         content = one.content
-        asks = content.lead or content.requester or "not said"
-        what = "beginning the study" if content.stage == "beginning" else "releases"
+        asks, what = who_asks(content), what_is_asked(content)
         state = f"{one.state}, {len(one.yeses)} of {content.approvals}"
         cells = (one.id, content.study, asks, what, format_time(one.asked), state)
         table.add_row(*(Text(readable(cell)) for cell in cells))
@@ -89,7 +92,7 @@ def requests(
 
 
 def _show(store: RequestStore, request: StewardRequest, as_json: bool = False) -> None:
-    from verticopula.storage.request_sentences import request_sections
+    from verticopula.storage.request_sentences import request_sections, what_is_asked
     from verticopula.storage.request_store import standing_of, to_dict
 
     events = store.events(request.id)
@@ -102,7 +105,7 @@ def _show(store: RequestStore, request: StewardRequest, as_json: bool = False) -
     def say(line: str, style: str = "") -> None:
         console.print(Text(readable(line), style=style), soft_wrap=True)
 
-    say(f"Request {request.id}, study {request.content.study}", "bold")
+    say(f"Request {request.id}: {request.content.study}, {what_is_asked(request.content)}", "bold")
     for title, lines in request_sections(request):
         say(title, "bold")
         for line in lines:
@@ -157,7 +160,10 @@ def withdraw(
     by: _Name = None,
     key: _Key = None,
 ) -> None:
-    """Take back a yes. The party releases nothing more in that study; what has left by then cannot come back."""
+    """Take back a yes. The party releases nothing more in that study; what has left by then cannot come back.
+
+    A yes to a federation file can be taken back until that file is in force.
+    """
     _decide(_store(kit), request, "withdrawn", reason, by, key)
 
 

@@ -31,6 +31,9 @@ from verticopula.storage.request_sentences import (
     about_one_person,
     standing_sentence,
     to_whom,
+    what_a_yes_means,
+    what_changes,
+    what_is_asked,
     what_leaves,
 )
 from verticopula.storage.request_store import RequestStore
@@ -41,7 +44,6 @@ from verticopula.storage.withdrawals import WithdrawalEvent, Withdrawals, count_
 
 _MOST_LISTED = 200  # requests and studies on one page, the newest of them
 _CHUNK = 2**16
-_STAGES = {"beginning": "to begin the study", "releases": "to release"}
 
 
 @dataclass
@@ -98,13 +100,18 @@ class StewardPages:
         return Page("requests.html.j2", "Requests", values, live=True)
 
     def show_request(self, asked: PageRequest) -> PageAnswer:
-        """One request: what leaves, to whom, what it could tell about one person, its price; and the decision."""
+        """One request: what leaves, to whom, what it could tell about one person, its price; and the decision.
+
+        Of a new federation file everything that changes.
+        """
         request = self._request(asked)
         content = request.content
         values = {
             "request": _listed(request),
             "content": content,
             "digest": request.digest,
+            "changes": what_changes(content),
+            "meaning": what_a_yes_means(content),
             "leaves": what_leaves(content),
             "entries": [_entry(entry) for entry in content.leaves],
             "receivers": to_whom(content),
@@ -132,9 +139,9 @@ class StewardPages:
         if not hmac.compare_digest(asked.form.get("digest", "").encode(), request.digest.encode()):
             raise SettingsError("The request has changed since the page was made. Nothing was decided; read it again.")
         if verdict == "yes" and asked.form.get("read") != "yes":
-            raise SettingsError("Tick that you have read what leaves, and to whom. Nothing was decided.")
+            raise SettingsError("Tick that you have read what it is about. Nothing was decided.")
         if verdict == "no" and not reason:
-            raise SettingsError("A no needs a reason: the study lead is told. Nothing was decided.")
+            raise SettingsError("A no needs a reason: who asks is told. Nothing was decided.")
         if hindrance := self._hindrance(request, verdict):
             raise SettingsError(hindrance)
         after = self._store.decide(request.id, self.steward.decide(request, verdict, reason))
@@ -227,7 +234,8 @@ def _listed(request: StewardRequest) -> dict[str, Any]:
         "study": content.study,
         "lead": content.lead,
         "purpose": content.purpose,
-        "asks": _STAGES.get(content.stage, content.stage),
+        "asks": what_is_asked(content),
+        "is_study": content.stage != "federation",
         "method": content.method,
         "state": request.state,
         "asked": format_time(request.asked),

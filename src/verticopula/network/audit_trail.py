@@ -18,8 +18,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from verticopula.errors import LedgerError, SettingsError
-from verticopula.formatting import count_of
+from verticopula.errors import LedgerError, SchemaError, SettingsError
+from verticopula.formatting import count_of, format_time
 from verticopula.network.certificate_issuing import describe_fingerprints
 from verticopula.network.key_signing import certificate_authenticity, was_signed
 from verticopula.network.startup_kit import (
@@ -28,6 +28,8 @@ from verticopula.network.startup_kit import (
     FEDERATION_FILE,
     Kit,
 )
+from verticopula.schema.federation import Federation
+from verticopula.schema.federation_digest import federation_file_digest
 from verticopula.storage.chained_file import ChainedFile, parse_chain, without_held
 from verticopula.storage.ledger import GENESIS, read_ledger
 from verticopula.storage.removals import REMOVALS_FILE, read_removal
@@ -80,6 +82,7 @@ class AuditedTrail:
     releases, requests, events, decisions, signed : how many there are; `signed` are decisions with a steward's key
     last : hash of the ledger's last entry
     unasked : studies with releases that no stored yes is about
+    federation : which federation file the trail has, and on whose yes it is in force
     authority : fingerprint of the certificate that issued the party's
     left_out : people who have withdrawn, by the history of withdrawals
     removed : studies whose stored replies were removed
@@ -97,6 +100,7 @@ class AuditedTrail:
     authority: str
     left_out: int = 0
     removed: int = 0
+    federation: str = ""
 
     def lines(self) -> list[str]:
         """For a reader."""
@@ -109,6 +113,7 @@ class AuditedTrail:
             f"{count_of(self.left_out, 'person has', 'people have')} withdrawn, chain intact: later studies leave them "
             "out",
             f"stored replies of {count_of(self.removed, 'study', 'studies')} were removed; what they cost counts still",
+            self.federation,
             f"signed by party {self.party} on {self.made}; its certificate is of the authority with the fingerprint",
             f"  {self.authority}",
             "Compare fingerprint and hash with what you got from somebody else.",
@@ -225,6 +230,7 @@ def verify_audit_trail(folder: Path) -> AuditedTrail:
         describe_fingerprints(authority),
         _count_withdrawn(folder, listed),
         _count_removed(folder, listed, {entry.request for entry in entries}),
+        _describe_agreement(folder, requests),
     )
 
 
@@ -244,6 +250,19 @@ def _count_removed(folder: Path, listed: Mapping[str, Any], paid: set[str]) -> i
     if not {key for event in events for key in event.requests} <= paid:
         raise LedgerError(f"{REMOVALS_FILE} names replies to requests that the ledger does not know")
     return len({event.study for event in events})
+
+
+def _describe_agreement(folder: Path, requests: list[StewardRequest]) -> str:
+    """Which federation file the trail has, and who agreed to it when."""
+    try:
+        federation = Federation.from_toml(folder / FEDERATION_FILE)
+    except SchemaError:
+        raise LedgerError(f"{FEDERATION_FILE} cannot be read, or is of a later version of verticopula") from None
+    digest = federation_file_digest(federation)
+    agreed = [one for one in requests if one.content.stage == "federation" and one.content.proposal == digest]
+    said = [f"{yes.steward} on {format_time(yes.when)}" for one in agreed for yes in one.yeses]
+    words = f"agreed to by {', '.join(said)}" if said else "as it was in the kit"
+    return f"federation file version {federation.version}, digest {digest}, {words}"
 
 
 def _check_files(folder: Path, listed: Mapping[str, Any]) -> None:

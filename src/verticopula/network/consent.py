@@ -74,8 +74,11 @@ class ConsentPrompt:
 
     def _show(self, request: StewardRequest) -> None:
         console = Console()
-        console.print(Text(sanitize(f"A study by {request.content.method}", 60), style="bold"), soft_wrap=True)
-        _mark_lines(console, f"study: {request.content.study}")
+        title = "A new federation file" if request.content.stage == "federation" else None
+        title = title or sanitize(f"A study by {request.content.method}", 60)
+        console.print(Text(title, style="bold"), soft_wrap=True)
+        if request.content.stage != "federation":
+            _mark_lines(console, f"study: {request.content.study}")
         if request.content.seeded:
             console.print(Text(_SEEDED, style="bold red"), soft_wrap=True)
         for title, lines in request_sections(request):

@@ -1,4 +1,5 @@
-"""Control messages: handshake, progress, refusals, the study lead's requests; and the envelope of every message."""
+"""Control messages: handshake, progress, refusals, changes of the federation file, the study lead's requests; and the
+envelope of every message."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from verticopula.protocol.message_version import MESSAGE_VERSION
 from verticopula.protocol.study_messages import SignedAsking
 
 Topic = Literal["hello", "welcome", "ask", "working", "answer", "refusal"]
+CHANGE_NAME = "the federation file"  # where a request to stewards has the name of a study
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,43 @@ class Refusal:
 
     kind: str
     reason: str
+    version: int = MESSAGE_VERSION
+
+
+# ---- a new federation file --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChangeRequest:
+    """Does your organisation agree to this federation file? Its stewards are asked, and say so.
+
+    Attributes
+    ----------
+    signed : the file, signed by the federation's authority
+    in_force : whether everybody who stays has agreed: from now on studies begin with it
+    """
+
+    signed: bytes
+    in_force: bool
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class ChangeReply:
+    """Yes, we agree.
+
+    Attributes
+    ----------
+    digest : of the whole file that is agreed to
+    in_force : whether studies begin with it here
+    federation, federation_version : fingerprint and version of the file that studies begin with here
+    """
+
+    party: str
+    digest: str
+    in_force: bool
+    federation: str
+    federation_version: int
     version: int = MESSAGE_VERSION
 
 
@@ -135,11 +174,46 @@ class StatusRequest:
 
 @dataclass(frozen=True)
 class PartyState:
-    """One party as the coordinator sees it. `note`: what keeps it from taking part, as it was told itself."""
+    """One party as the coordinator sees it.
+
+    Attributes
+    ----------
+    note : what keeps it from taking part, as it was told itself
+    federation_version : of the federation file that it last said it has; 0 before it said so
+    """
+
+    LATER = ("federation_version",)
 
     name: str
     connected: bool
     note: str = ""
+    federation_version: int = 0
+
+
+@dataclass(frozen=True)
+class ChangeAnswer:
+    """What a party says to a new federation file.
+
+    Attributes
+    ----------
+    state : `accepted`, `asked` while its stewards have to decide, `refused`, or `unreached`
+    since : when its stewards were asked, in seconds since 1970; 0 otherwise
+    note : why it refuses
+    """
+
+    party: str
+    state: Literal["accepted", "asked", "refused", "unreached"]
+    since: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ProposedChange:
+    """A federation file that is not in force yet, and what those who stay say to it."""
+
+    federation_version: int
+    federation: str
+    answers: tuple[ChangeAnswer, ...]
 
 
 @dataclass(frozen=True)
@@ -173,11 +247,19 @@ class StudyState:
 
 @dataclass(frozen=True)
 class StatusReply:
-    """Parties, and studies from old to new."""
+    """Parties, and studies from old to new.
+
+    `federation_version` : of the coordinator's federation file
+    `change` : one that is proposed
+    """
+
+    LATER = ("federation_version", "change")
 
     parties: tuple[PartyState, ...]
     studies: tuple[StudyState, ...]
     version: int = MESSAGE_VERSION
+    federation_version: int = 0
+    change: ProposedChange | None = None
 
 
 @dataclass(frozen=True)

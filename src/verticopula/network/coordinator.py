@@ -35,23 +35,28 @@ from verticopula.network.control_messages import (
     SubmitRequest,
     Topic,
 )
+from verticopula.network.federation_change import members_of
+from verticopula.network.federation_rollout import FederationRollout
 from verticopula.network.flare_link import lead_of
 from verticopula.network.json_log import in_study
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.network_transport import NetworkTransport, PendingRequests, StewardsAsked, StudyCancelled
+from verticopula.network.peer_admission import describe_federation
 from verticopula.network.sanitizing import frames_of
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
 from verticopula.network.study_records import OPEN_STATES, StudyRecord, StudyStore
 from verticopula.network.study_runner import check_deadline, check_study, check_wanted_rows, run_study
 from verticopula.protocol.messages import CloseRequest, fingerprint
-from verticopula.protocol.study_proposal import check_requester_and_purpose, federation_fingerprint
+from verticopula.protocol.study_proposal import check_requester_and_purpose
 from verticopula.protocol.wire import decode, encode, kinds_of
+from verticopula.schema.federation import Federation
 from verticopula.storage.round_journal import Journal
 
 logger = logging.getLogger(__name__)
 
 _STOP = ""
+_PUT_IN_FORCE = " "  # in the queue of studies: everybody has agreed to the proposed federation file
 _MOST_STUDIES_SHOWN = 100
 _DISK_AGAIN = 1.0  # seconds
 _LOOK_AGAIN = 300.0  # seconds after which a study that waits for people is taken up, should a message have been lost
@@ -72,20 +77,38 @@ class Coordinator:
     _untold: dict[tuple[str, str], str] = field(default_factory=dict)  # party and key -> study that was cancelled
 
     def __post_init__(self) -> None:
-        self.federation = self.kit.federation
-        self._leads = frozenset(self.federation.network.leads)
         self.records = StudyStore(self.folder)
         self.rounds = 0  # that were answered since the start; with `refusals` for metrics
         self.refusals: Counter[str] = Counter()
         self._look_again = time.monotonic() + _LOOK_AGAIN
         self._sessions = Sessions(self.kit, self._on_message, self._on_session)
-        self._pending = PendingRequests(self._sessions, self._enqueue, self._note)
+        self._pending = PendingRequests(self._sessions, self._enqueue, self._refused)
+        self._rollout = FederationRollout(
+            self.kit, self._sessions, lambda: self._enqueue(_PUT_IN_FORCE), self._on_answer
+        )
+        if self._sessions.admission is not None:
+            self._sessions.admission.coming = self._rollout.coming
+        self._running = ""  # fingerprint of the federation file of the study that runs
+        for record in self.records.all():
+            if not record.federation and record.state not in ("done", "cancelled"):
+                self.records.change(record.study, federation=self._rollout.files.fingerprint)
+        self._use_peers()
+
+    @property
+    def federation(self) -> Federation:
+        """What studies begin with."""
+        return self._rollout.files.in_force
+
+    def reload(self) -> None:
+        """Look at once whether a signed federation file was put into the kit."""
+        self._rollout.look()
 
     def run(self) -> None:
         """Listen, go on with studies that a stop interrupted, and run what comes in, until `stop` is called."""
         self._sessions.start()
         # It was this process that was away: no study fails because parties are still coming back.
         self._pending.deadlines_from = time.monotonic() + _RECONNECT
+        self._rollout.start()
         for record in self.records.all():
             if record.state in OPEN_STATES:
                 with in_study(record.study):
@@ -94,9 +117,14 @@ class Coordinator:
             elif record.state == "cancelled":
                 self._tell_end(record.study)
         while (study := self._next_study()) != _STOP:
+            if study == _PUT_IN_FORCE:
+                self._put_in_force()
+                continue
             record = self.records.get(study)
             if record.state in OPEN_STATES:
                 self._run(record)
+                self._use_peers()
+        self._rollout.stop()
         self._sessions.stop()
 
     @property
@@ -137,28 +165,45 @@ class Coordinator:
 
     def _run(self, record: StudyRecord) -> None:
         with in_study(record.study):
-            self._run_journaled(record)
+            federation = self._rollout.files.find(record.federation)
+            if federation is None:
+                self._wait_for_agreement(record)
+                return
+            self._running = record.federation
+            self._run_journaled(record, federation)
 
-    def _run_journaled(self, record: StudyRecord) -> None:
+    def _wait_for_agreement(self, record: StudyRecord) -> None:
+        """Leave a study until its federation file is in force, or say why that will not be."""
+        proposed = self._rollout.proposed
+        if proposed is None or proposed.fingerprint != record.federation:
+            note = f"its federation file is not in force; that is {self._rollout.files.description}: submit it again"
+            self._fail(record.study, 0, note)
+        elif refusal := self._rollout.refusal():
+            note = f"{proposed.description} of the federation file is not agreed to: {refusal}"
+            self._fail(record.study, 0, f"{note}; {self._rollout.files.description} stays in force")
+        else:
+            self._wait_for_people(record.study, 0, self._rollout.waits_for())
+
+    def _run_journaled(self, record: StudyRecord, federation: Federation) -> None:
         try:
             with self._submitting:  # it may be cancelled at this moment
                 if self.records.get(record.study).state not in OPEN_STATES:
                     return
                 self.records.change(record.study, state="running", note="", stewards={})
             with contextlib.closing(Journal(self.records.journal_path(record.study))) as journal:
-                self._run_rounds(record, journal)
+                self._run_rounds(record, federation, journal)
         except OSError as error:
             self._fail(record.study, 0, f"the coordinator's disk: {os.strerror(error.errno or 0)}")
         finally:
             self._waiting.pop(record.study, None)
 
-    def _run_rounds(self, record: StudyRecord, journal: Journal) -> None:
+    def _run_rounds(self, record: StudyRecord, federation: Federation, journal: Journal) -> None:
         transport = NetworkTransport(self._pending, journal, record.deadline, study=record.study, asking=record.asking)
         transport.on_waiting = lambda number, names: self._waiting.__setitem__(record.study, (number, names))
         transport.on_kept = self._count_round
         try:
             authenticity = certificate_authenticity(self.kit) if record.needs_keys else None
-            run_study(record, self.federation, transport, self.records, authenticity)
+            run_study(record, federation, transport, self.records, authenticity)
             self._write_state(record.study, state="done", rounds=transport.number, note="")
             journal.remove()
             # The study is over: what was sealed for the coordinator must not be opened again.
@@ -202,10 +247,43 @@ class Coordinator:
                 logger.error("cannot write the record of study %s: %s", study, os.strerror(error.errno or 0))
                 time.sleep(_DISK_AGAIN)
 
+    # ---- the federation file ----------------------------------------------------------------
+
+    def _put_in_force(self) -> None:
+        """Everybody has agreed: studies begin with the proposed file from now on."""
+        try:
+            if not self._rollout.put_in_force():
+                return
+        except OSError as error:  # a full disk: nothing has changed yet
+            logger.error("cannot write the federation file: %s", os.strerror(error.errno or 0))
+            timer = threading.Timer(_DISK_AGAIN, self._enqueue, (_PUT_IN_FORCE,))
+            timer.daemon = True
+            timer.start()
+            return
+        self._use_peers()
+        self._rollout.tell()
+        self._on_answer()
+
+    def _on_answer(self) -> None:
+        """Look again at studies that wait for a federation file."""
+        for record in self.records.all():
+            if record.state == "waiting" and record.rounds == 0:
+                self._enqueue(record.study)
+
+    def _use_peers(self) -> None:
+        """Talk to everybody in the federation file, and to those who left as long as a study of before needs them."""
+        needed: set[str] = set()
+        for record in self.records.all():
+            if record.state in OPEN_STATES and record.federation != self._rollout.files.fingerprint:
+                found = self._rollout.files.find(record.federation)
+                needed |= set() if found is None else set(members_of(found))
+        self._sessions.use(self.federation, frozenset(needed))
+
     # ---- messages --------------------------------------------------------------------------
 
     def _on_session(self, peer: str) -> None:
         if not self._lead_of(peer):
+            self._rollout.on_session(peer)
             self._pending.on_session(peer)
             for (party, _), study in list(self._untold.items()):
                 if party == peer:
@@ -213,6 +291,8 @@ class Coordinator:
 
     def _on_message(self, peer: str, topic: Topic, key: str, body: bytes) -> None:
         if not (lead := self._lead_of(peer)):
+            if self._rollout.take(peer, topic, key, body):
+                return
             if self._untold.pop((peer, key), None) is None:
                 self._pending.on_message(peer, topic, key, body)
             return
@@ -228,7 +308,7 @@ class Coordinator:
 
     def _lead_of(self, peer: str) -> str:
         """The name of the study lead that a peer is; "" for everybody else."""
-        return lead_of(peer, self._leads)
+        return lead_of(peer, self.federation.network.leads)
 
     def _reply_to(self, lead: str, request: LeadRequest) -> LeadReply:
         if isinstance(request, SubmitRequest):
@@ -244,8 +324,6 @@ class Coordinator:
         return self._result(request)
 
     def _submit(self, lead: str, request: SubmitRequest) -> SubmitReply:
-        if request.federation != federation_fingerprint(self.federation):
-            raise SettingsError("the federation file is not the one that the coordinator's kit was made from")
         with self._submitting:
             for record in self.records.all():
                 if (record.token, record.lead) == (
@@ -253,22 +331,38 @@ class Coordinator:
                     lead,
                 ):  # the lead sent it again because our reply was lost
                     return SubmitReply(record.study)
+            federation = self._federation_for(request.federation)
             try:
                 settings = json.loads(request.settings)
             except (ValueError, RecursionError):
                 raise SettingsError("the study's settings cannot be read") from None
-            check_study(self.federation, request.kind, settings, request.deadline, request.rows)
-            check_wanted_rows(self.federation, request)
+            check_study(federation, request.kind, settings, request.deadline, request.rows)
+            check_wanted_rows(federation, request)
             said = () if request.asking is None else (request.asking.contact, request.asking.use)
             check_requester_and_purpose(request.requester, request.purpose, *said)  # as every party will
             if request.asking is not None and (request.asking.lead, request.asking.token) != (lead, request.token):
                 raise SettingsError("the study is signed by another lead, or for another study")
-            record = StudyRecord.new(self.federation.name, request, settings, self.records.witnesses(), lead)
+            record = StudyRecord.new(federation.name, request, settings, self.records.witnesses(), lead)
             self.records.save(record)
         self._enqueue(record.study)
         with in_study(record.study):
             logger.info("study %s: %s", record.study, record.method)
         return SubmitReply(record.study)
+
+    def _federation_for(self, fingerprint_asked: str) -> Federation:
+        """The file of a new study: in force, or proposed and then it waits; SettingsError, with both, for any other."""
+        proposed, files = self._rollout.proposed, self._rollout.files
+        if fingerprint_asked == files.fingerprint:
+            return files.in_force
+        if proposed is not None and fingerprint_asked == proposed.fingerprint:
+            return proposed.federation
+        earlier, theirs = files.find(fingerprint_asked), f"another one ({fingerprint_asked[:12]})"
+        if earlier is not None:
+            theirs = describe_federation(earlier.version, fingerprint_asked)
+        raise SettingsError(
+            "the federation file is not the one that the coordinator's kit was made from: the coordinator's is "
+            f"{files.description}, that of this study is {theirs}"
+        )
 
     def _resume(self, request: ResumeRequest) -> SubmitReply:
         check_deadline(request.deadline)
@@ -276,6 +370,7 @@ class Coordinator:
             record = self.records.get(request.study)
             if record.state == "failed":
                 self.records.change(record.study, state="queued", deadline=request.deadline, note="")
+                self._use_peers()
                 self._enqueue(record.study)
             elif record.state == "cancelled":
                 raise SettingsError("that study was cancelled; submit another one")
@@ -300,16 +395,31 @@ class Coordinator:
         """Tell every party that nothing more is asked in a study; those who are away are told when they come back."""
         request = CloseRequest(study)
         key, body = fingerprint(request), encode(request)
-        for party in self.federation.parties:
+        federation = self._rollout.files.find(self.records.get(study).federation) or self.federation
+        for party in federation.parties:
             self._untold[(party.name, key)] = study
             self._sessions.send(party.name, "ask", key, body)
 
     def _status(self, lead: str) -> StatusReply:
-        third = self.federation.network.compute
-        names = [*(party.name for party in self.federation.parties), *([] if third is None else [third])]
-        parties = tuple(PartyState(name, self._sessions.connected(name), self._note(name)) for name in names)
+        parties = tuple(self._state_of(name) for name in members_of(self.federation))
         studies = [record for record in self.records.all() if record.lead == lead][-_MOST_STUDIES_SHOWN:]
-        return StatusReply(parties, tuple(r.describe(*self._waiting.get(r.study, (0, ()))) for r in studies))
+        return StatusReply(
+            parties,
+            tuple(r.describe(*self._waiting.get(r.study, (0, ()))) for r in studies),
+            federation_version=self.federation.version,
+            change=self._rollout.describe(),
+        )
+
+    def _state_of(self, name: str) -> PartyState:
+        admission = self._sessions.admission
+        said = None if admission is None else admission.introduced(name)
+        version = 0 if said is None else said.federation_version
+        return PartyState(name, self._sessions.connected(name), self._note(name), version)
+
+    def _refused(self, name: str) -> str:
+        """What keeps a party from taking part in the study that runs; with an earlier file it may have that one."""
+        is_earlier = self._running != self._rollout.files.fingerprint
+        return "" if is_earlier and self._sessions.connected(name) else self._note(name)
 
     def _note(self, name: str) -> str:
         """What keeps a party from taking part; empty if nothing is known."""
@@ -319,7 +429,9 @@ class Coordinator:
         if not self._sessions.connected(name):
             return admission.note(name)
         said = admission.introduced(name)
-        return "" if said is None else describe_mismatch(said, admission.own, name)
+        if said is None or self._rollout.is_telling(name):
+            return ""
+        return describe_mismatch(said, admission.own, name)
 
     def _result(self, request: ResultRequest) -> ResultReply:
         record = self.records.get(request.study)

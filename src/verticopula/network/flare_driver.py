@@ -81,6 +81,7 @@ class GuardedDriver(GrpcDriver):  # type: ignore[misc]
         self._own = Introduction.new() if admission is None else admission.own
         self._signer, self._notice = self._files.signer(), self._files.trust().number
         self._most_bytes = most_bytes
+        self.federation = read_federation(kit)  # of this process, whatever is put into the kit meanwhile
         self._last_reason = ""
         self.logger = logging.getLogger(GrpcDriver.__module__)  # what FLARE says is not this package's word
         self.options = [
@@ -178,7 +179,7 @@ class GuardedDriver(GrpcDriver):  # type: ignore[misc]
         channel = grpc.secure_channel(address, options=self.options, credentials=credentials)
         properties = {DriverParams.PEER_ADDR.value: address}
         connection = StreamConnection(QQ(), connector, properties, "CLIENT", channel=channel)
-        said = self._own.with_files(read_federation(self._kit), trust.number)
+        said = self._own.with_files(self.federation, trust.number)
         gate = _Gate()
         try:
             self.add_connection(connection)
@@ -248,6 +249,8 @@ class GuardedDriver(GrpcDriver):  # type: ignore[misc]
             certificate = getattr(connection, "peer_certificate", None)
             peer = _peer_of(connection)
             wrong = "" if certificate is None else trust.problem_with(certificate, peer, current_time())
+            if certificate is not None:
+                wrong = wrong or self._admission.unknown_peer(peer, connection.introduction)
             if wrong:
                 logger.warning("ended the connection of %s: %s", peer[:64], wrong)
                 self._admission.ended(peer, wrong)

@@ -112,11 +112,15 @@ class Link(MessageReceiver, EndpointMonitor):  # type: ignore[misc]
         self._communicator.start()
         threading.Thread(target=self._review, name="certificates", daemon=True).start()
 
-    def use_peers(self, federation: Federation | None, peers: frozenset[str]) -> None:
-        """From now on these are the peers."""
+    def use_peers(self, federation: Federation, peers: frozenset[str]) -> None:
+        """From now on this is the federation file of both ends, and these are the peers."""
         self._peers, self._leads = peers, leads_of(self._kit, federation)
+        self._driver.federation = federation
         if self.admission is not None:
             self.admission.use(federation, peers)
+        elif self._mismatch:
+            self._mismatch = ""
+            self._keep_state()
 
     def review(self) -> None:
         """Look at certificates and notices again, without waiting for the next time."""

@@ -13,12 +13,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 from verticopula import errors
 from verticopula.errors import ConsentPending, ProtocolError, VerticopulaError
-from verticopula.network.control_messages import InProgress, Refusal, Topic
+from verticopula.network.control_messages import CHANGE_NAME, ChangeRequest, InProgress, Refusal, Topic
 from verticopula.network.flare_link import MOST_BYTES
 from verticopula.network.json_log import in_study
+from verticopula.network.party_federations import FederationVersions
 from verticopula.network.sanitizing import frames_of
 from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit
@@ -30,7 +32,7 @@ from verticopula.transport.delivery import RequestHandler
 logger = logging.getLogger(__name__)
 
 _STOP = ("", b"")
-_QUESTIONS = (BeginRequest, ConsentRequest)  # what a steward may be asked about
+_QUESTIONS = (BeginRequest, ConsentRequest, ChangeRequest)  # what a steward may be asked about
 _MOST_OPEN = 16  # requests at a time; a coordinator has one, or a few after its studies failed
 _MOST_QUESTIONS = 8  # of them: pricing a study takes a while, and leaves room for everything else
 _MOST_UNDECIDED = 1000
@@ -60,6 +62,13 @@ class PartyProcess:
         self._lock = threading.Lock()
         self.refusals: Counter[str] = Counter()  # by the kind of error, for metrics
         self._sessions = Sessions(self.kit, self._on_message)
+        if isinstance(self.member, FederationVersions):
+            self.member.federations.on_change = self._sessions.use
+
+    def reload(self) -> None:
+        """Read the table again now; the policy is read at every request anyway."""
+        if isinstance(self.member, FederationVersions):
+            self.member.refresh()
 
     @property
     def sessions(self) -> Sessions:
@@ -155,8 +164,8 @@ class PartyProcess:
 
     def _handle(self, key: str, body: bytes, name_study: Callable[[str], None]) -> tuple[Topic, bytes]:
         try:
-            request = decode(body, REQUEST_KINDS)
-            name_study(request.proposal.study if isinstance(request, ConsentRequest) else request.study)
+            request = decode(body, (*REQUEST_KINDS, ChangeRequest))
+            name_study(_study_named_by(request))
             if fingerprint(request) != key:
                 raise ProtocolError("the request's key is not its fingerprint")
             return "answer", encode(self.member.handle(request))
@@ -187,8 +196,14 @@ class PartyProcess:
 
 def _study_of(body: bytes) -> str:
     """Which study a question is about."""
-    request: BeginRequest | ConsentRequest = decode(body, _QUESTIONS)
-    return request.study if isinstance(request, BeginRequest) else request.proposal.study
+    return _study_named_by(decode(body, _QUESTIONS)) or CHANGE_NAME
+
+
+def _study_named_by(request: Any) -> str:
+    """The name of a request's study; empty where it is about the federation file."""
+    if isinstance(request, ChangeRequest):
+        return ""
+    return str(request.proposal.study if isinstance(request, ConsentRequest) else request.study)
 
 
 def _is_question(body: bytes) -> bool:

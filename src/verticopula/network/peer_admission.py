@@ -15,7 +15,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from importlib.metadata import version
@@ -152,6 +152,7 @@ class PeerAdmission:
     own : what the coordinator says about itself
     peers : who is in its federation file
     leads : which of them are study leads, of whom several programs may be connected
+    coming : why somebody who is not in its file, but in one that is proposed, cannot connect yet; empty for others
     """
 
     kit: Kit
@@ -159,6 +160,7 @@ class PeerAdmission:
     own: Introduction = field(default_factory=Introduction.new)
     peers: Collection[str] = ()
     leads: Collection[str] = ()
+    coming: Callable[[str], str] = lambda name: ""
     _refused: dict[str, str] = field(default_factory=dict)
     _introduced: dict[str, Introduction] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -187,8 +189,9 @@ class PeerAdmission:
         said : its introduction; None where an earlier release makes none
         live : introductions of that name's connections that are open
         """
+        unknown = self.unknown_peer(name, said)  # without the lock: whoever says who is coming may look here
         with self._lock:
-            reason = self._reason(name, certificate, said, live)
+            reason = unknown or self._reason(name, certificate, said, live)
             if name in self.peers:
                 if reason:
                     self._refused[name] = reason
@@ -203,6 +206,23 @@ class PeerAdmission:
         """Remember why a connection was ended."""
         with self._lock:
             self._refused[name] = reason
+
+    def has_federation(self, name: str, federation: str, number: int) -> None:
+        """Remember that somebody who is connected has another federation file by now: its fingerprint and version."""
+        with self._lock:
+            said = self._introduced.get(name)
+            if said is not None:
+                self._introduced[name] = replace(said, federation=federation[:_LONGEST], federation_version=number)
+
+    def unknown_peer(self, name: str, said: Introduction | None = None) -> str:
+        """Why somebody may not connect whom the federation file does not name; empty for those it names."""
+        if name in self.peers:
+            return ""
+        yours = "" if said is None or not said.federation else f", yours is {said.described_federation}"
+        return self.coming(name) or (
+            f"{name!r} is not in the coordinator's federation file, {self.own.described_federation}{yours}; "
+            "ask who runs the coordinator for the file that names you"
+        )
 
     def note(self, name: str) -> str:
         """What keeps somebody out who is in the federation; empty if nothing is known."""
@@ -223,12 +243,6 @@ class PeerAdmission:
         self, name: str, certificate: x509.Certificate, said: Introduction | None, live: Iterable[Introduction | None]
     ) -> str:
         now, trust = current_time(), self.files.trust()
-        if name not in self.peers:
-            yours = "" if said is None or not said.federation else f", yours is {said.described_federation}"
-            return (
-                f"{name!r} is not in the coordinator's federation file, {self.own.described_federation}{yours}; "
-                "ask who runs the coordinator for the file that names you"
-            )
         wrong = trust.problem_with(certificate, name, now)
         if wrong:
             return wrong

@@ -24,6 +24,7 @@ from verticopula.errors import VerticopulaError
 from verticopula.network.certificate_expiry import days_left
 from verticopula.network.coordinator import Coordinator
 from verticopula.network.flare_link import peers_of
+from verticopula.network.party_federations import FederationVersions
 from verticopula.network.party_process import PartyProcess
 from verticopula.network.startup_kit import Kit
 from verticopula.network.study_records import State
@@ -151,7 +152,8 @@ def _coordinator_metrics(coordinator: Coordinator) -> Iterator[Metric]:
 
 def _member_of(process: PartyProcess) -> Member | None:
     """The party with data that a process is; None for one that only computes."""
-    found = process.member.current if isinstance(process.member, RefreshedMember) else process.member
+    found = process.member.current if isinstance(process.member, FederationVersions) else process.member
+    found = found.current if isinstance(found, RefreshedMember) else found
     return found if isinstance(found, Member) else None
 
 

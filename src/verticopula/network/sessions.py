@@ -123,9 +123,9 @@ class Sessions:
         """Who may connect, at the coordinator's end."""
         return self._link.admission
 
-    def use(self, federation: Federation) -> None:
-        """Talk to the peers of this federation file from now on."""
-        peers = peers_of(self._kit, federation)
+    def use(self, federation: Federation, also: frozenset[str] = frozenset()) -> None:
+        """Talk to the peers of this federation file from now on, and to these others."""
+        peers = peers_of(self._kit, federation) | also
         with self._lock:
             self._leads = leads_of(self._kit, federation)
             for name in peers - set(self._peers):
@@ -140,6 +140,8 @@ class Sessions:
     def send(self, peer: str, topic: Topic, key: str, body: bytes) -> bool:
         """Whether the message was handed to the link; False while there is no session with the peer."""
         with self._lock:
+            if peer not in self._peers and not lead_of(peer, self._leads):
+                return False
             known = self._peer(peer)
             session, serial = known.session, next(known.serials)
         if not session:

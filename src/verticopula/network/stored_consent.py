@@ -152,6 +152,31 @@ class StoredConsent:
             )
 
 
+def decided_by_all(consents: Iterable[StoredConsent], waiting: Collection[str]) -> set[str]:
+    """Of these studies those for which nobody has to decide any more, under any version of the federation file.
+
+    Parameters
+    ----------
+    consents : one for each version
+    waiting : names of studies
+    """
+    found = set(waiting)
+    for consent in list(consents):
+        found &= consent.decided_studies(waiting)
+    return found
+
+
+def decided_requests(store: RequestStore, waiting: Collection[str]) -> set[str]:
+    """The same for somebody without data, who is asked about the federation file alone.
+
+    Parameters
+    ----------
+    store : where they are asked
+    waiting : what they were asked about
+    """
+    return {name for name in waiting if not store.all("pending", study=name)}
+
+
 def describe_request(question: ConsentQuestion, party: str, federation: str, policy: Policy) -> RequestContent:
     """What stewards are asked, complete, with its price at every unit and what is left of caps."""
     return RequestContent(

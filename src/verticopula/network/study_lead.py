@@ -121,5 +121,9 @@ def _sanitized(reply: LeadReply) -> LeadReply:
             )
             for entry in reply.studies
         )
-        return replace(reply, parties=parties, studies=studies)
+        change = reply.change
+        if change is not None:
+            answers = (replace(a, party=sanitize(a.party), note=sanitize(a.note, 500)) for a in change.answers)
+            change = replace(change, federation=sanitize(change.federation), answers=tuple(answers))
+        return replace(reply, parties=parties, studies=studies, change=change)
     return reply

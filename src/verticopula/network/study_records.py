@@ -44,6 +44,7 @@ class StudyRecord:
     lead : whose study it is
     contact, use, signature : what else the lead said, and their signature, in hex
     stewards : party -> when its stewards were asked, in seconds since 1970, for those who have to decide
+    federation : fingerprint of the federation file that it has; "" in records of before there could be several
     """
 
     study: str
@@ -69,6 +70,7 @@ class StudyRecord:
     stewards: Mapping[str, float] = field(default_factory=dict)
     conditions: tuple[str, ...] = ()
     missing: str = ""
+    federation: str = ""
 
     @classmethod
     def new(
@@ -97,6 +99,7 @@ class StudyRecord:
             conditions=request.conditions,
             missing=request.missing,
             lead=lead,
+            federation=request.federation,
             contact="" if request.asking is None else request.asking.contact,
             use="" if request.asking is None else request.asking.use,
             signature="" if request.asking is None else request.asking.signature.hex(),

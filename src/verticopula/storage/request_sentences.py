@@ -25,6 +25,64 @@ _WHOM = {
 }
 
 
+def what_is_asked(content: RequestContent) -> str:
+    """What a request is about, in a few words.
+
+    Parameters
+    ----------
+    content : the request's
+    """
+    words = {"beginning": "to begin the study", "releases": "to release"}
+    if content.stage == "federation":
+        return "to change the federation file from version {} to {}".format(*content.versions)
+    return words[content.stage]
+
+
+def who_asks(content: RequestContent) -> str:
+    """Who asks, in a word: the certificate's name, or else what they say.
+
+    Parameters
+    ----------
+    content : the request's
+    """
+    if content.stage == "federation":
+        return "the authority"
+    return content.lead or content.requester or "not said"
+
+
+def what_changes(content: RequestContent) -> list[str]:
+    """Sentences about a new federation file.
+
+    Parameters
+    ----------
+    content : the request's
+    """
+    if content.stage != "federation":
+        return []
+    old, new = content.versions
+    return [
+        f"The federation file changes from version {old} to version {new}.",
+        *(content.changes or ("Nothing but the version changes.",)),
+    ]
+
+
+def what_a_yes_means(content: RequestContent) -> list[str]:
+    """Sentences about what follows from agreeing to a new federation file.
+
+    Parameters
+    ----------
+    content : the request's
+    """
+    if content.stage != "federation":
+        return []
+    return [
+        "Once everybody who stays has agreed, studies that begin have the new file. Until then nothing changes.",
+        "Studies that have begun end with the file they began with. Nothing is released by a yes: your policy and your "
+        "caps hold as before, and every study is asked about as before.",
+        "The new file has the digest " + content.proposal + ".",
+    ]
+
+
 def what_leaves(content: RequestContent) -> list[str]:
     """Sentences about what would leave the party.
 
@@ -131,13 +189,22 @@ def request_sections(request: StewardRequest) -> list[tuple[str, list[str]]]:
     """
     content = request.content
     until = f"It was asked {format_time(request.asked)}, and is over {format_time(request.expires)}."
+    standing = ("Where it stands", [standing_sentence(request), until])
+    if content.stage == "federation":
+        asks = [f"signed by: the federation's authority, whose certificate has the fingerprint {content.authority}"]
+        return [
+            ("Who asks", asks),
+            ("What changes", what_changes(content)),
+            ("What a yes means", what_a_yes_means(content)),
+            standing,
+        ]
     sections = [
         ("Who asks, and why", asker_lines(content)),
         ("What leaves", what_leaves(content)),
         ("To whom", to_whom(content)),
         ("What it could tell about one person", about_one_person(content)),
         ("Its price", price_sentences(content)),
-        ("Where it stands", [standing_sentence(request), until]),
+        standing,
     ]
     return [(title, lines) for title, lines in sections if lines]
 

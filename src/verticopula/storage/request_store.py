@@ -77,7 +77,7 @@ class RequestEvent:
     number : counts from 1 over all requests
     time : seconds since 1970
     actor : who did it: a steward, or the program that asked
-    what : `asked`, `yes`, `no`, `used`, `removed`, or the state that the request is in since
+    what : `asked`, `yes`, `no`, `used`, `removed`, `in force` for a federation file, or the state that it is in since
     detail : the reason, or why the state changed
     previous, hash : of the chain
     """
@@ -297,7 +297,8 @@ class RequestStore:
         with self._transaction() as base:
             rows = base.execute("SELECT * FROM requests WHERE study = ?", (study,)).fetchall()
             for request in map(_request, rows):
-                if request.at(self._clock()).state == "pending":
+                # A study may be called anything; it ends no question about the federation file.
+                if request.content.stage != "federation" and request.at(self._clock()).state == "pending":
                     self._set_state(base, request, "cancelled", actor, reason)
 
     def remove_old(self, before: float, is_removed: Callable[[str], bool], actor: str) -> int:
@@ -317,7 +318,8 @@ class RequestStore:
             times = dict(base.execute("SELECT request, MAX(time) FROM events GROUP BY request").fetchall())
             studies: dict[str, list[StewardRequest]] = {}
             for request in map(_request, base.execute("SELECT * FROM requests ORDER BY asked, rowid").fetchall()):
-                studies.setdefault(request.content.study, []).append(request)
+                if request.content.stage != "federation":  # who agreed to which file, and when, says nothing of people
+                    studies.setdefault(request.content.study, []).append(request)
             gone = [
                 request
                 for study, own in studies.items()
@@ -336,17 +338,31 @@ class RequestStore:
             return now > request.decisions[-1].when + request.content.days * SECONDS_PER_DAY
         return state in ("expired", "cancelled", "superseded") or (state != "pending" and is_removed)
 
-    def mark_used(self, request: StewardRequest) -> None:
+    def mark_used(self, request: StewardRequest, detail: str = "") -> None:
         """The party has consented on the strength of this request; from now on it is no question of time.
 
         Parameters
         ----------
         request : one that is approved
+        detail : to what, for the history
         """
         if request.used is None:
             with self._transaction() as base:
                 base.execute("UPDATE requests SET used = ? WHERE id = ?", (self._clock(), request.id))
-                self._append(base, request.id, "join", "used", "")
+                self._append(base, request.id, "join", "used", detail)
+
+    def note(self, request: StewardRequest, what: str, detail: str) -> None:
+        """Write down what came of a request, once.
+
+        Parameters
+        ----------
+        request : whose
+        what, detail : for the history
+        """
+        with self._transaction() as base:
+            said = (request.id, what, detail)
+            if not base.execute("SELECT 1 FROM events WHERE (request, what, detail) = (?,?,?)", said).fetchone():
+                self._append(base, request.id, "join", what, detail)
 
     # ---- the file ----------------------------------------------------------------------------
 

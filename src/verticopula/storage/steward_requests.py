@@ -1,7 +1,8 @@
 """What a party's steward is asked, and what stewards said to it: plain records, without a store.
 
 A request is one question about one study: to begin it (`beginning`), or to release what it would release (`releases`).
-It is complete: whoever decides needs nothing else. `RequestStore` keeps requests on disk.
+Or it is about the federation itself: whether another version of its file is to hold (`federation`). It is complete:
+whoever decides needs nothing else. `RequestStore` keeps requests on disk.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from typing import Any, Literal
 from verticopula.errors import SettingsError
 from verticopula.formatting import json_numbers
 
-Stage = Literal["beginning", "releases"]
+Stage = Literal["beginning", "releases", "federation"]
 RequestState = Literal["pending", "approved", "denied", "withdrawn", "expired", "cancelled", "superseded"]
 Verdict = Literal["yes", "no", "withdrawn"]
 
 REASON_LENGTH = 500  # letters
 
 _MAY_CHANGE = ("prices", "days")  # while a request waits, other studies are paid for
+_LATER = ("changes", "versions", "authority")  # fields that came later: without them a digest is what it was before
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,15 @@ class RequestContent:
     Attributes
     ----------
     party : who is asked
-    stage : whether it is about beginning the study, or about its releases
-    federation : fingerprint of the federation file
+    study : its name; about the federation file, a name for that
+    stage : whether it is about beginning the study, about its releases, or about the federation file
+    federation : fingerprint of the federation file that is in force
     lead : the requester's name, from the certificate that signed the study; "" where nobody signed it
     requester, contact, purpose, use : who they say they are, how to reach them, why they ask, and what the tables will
         be used for; their own words, which nobody has checked
     method : its name, and its variant unless that is verticopula's own
     alignment : how rows of one person are found
-    proposal : digest of the proposal; "" at the beginning
+    proposal : digest of the proposal, or of all of the new federation file; "" at the beginning
     leaves : what would be released; empty at the beginning
     prices : epsilon at every unit, and what is left of caps, at the time of asking
     delta : the delta of these epsilons
@@ -91,6 +94,9 @@ class RequestContent:
     approvals : how many stewards have to say yes
     stewards : name -> public key of those who may decide; empty where the policy names nobody
     tells_presence : whether all other parties are told whom this party has any value of
+    changes : what differs in the new federation file, one sentence each; what is about this party comes first
+    versions : of the federation file that is in force and of the new one
+    authority : fingerprint of the root certificate that signed the new file
     """
 
     party: str
@@ -115,10 +121,16 @@ class RequestContent:
     approvals: int = 1
     stewards: Mapping[str, str] = field(default_factory=dict)
     tells_presence: bool = False
+    changes: tuple[str, ...] = ()
+    versions: tuple[int, int] = (0, 0)
+    authority: str = ""
 
     def to_json(self) -> str:
         """One line, the same for the same content."""
-        return json.dumps(json_numbers(asdict(self), "inf"), sort_keys=True, ensure_ascii=True)
+        said = asdict(self)
+        if self.stage != "federation":
+            said = {name: value for name, value in said.items() if name not in _LATER}
+        return json.dumps(json_numbers(said, "inf"), sort_keys=True, ensure_ascii=True)
 
     @classmethod
     def from_json(cls, line: str) -> RequestContent:
@@ -135,6 +147,7 @@ class RequestContent:
             for price in raw["prices"]
         ]
         raw["prices"] = tuple(UnitPrice(**price) for price in prices)
+        raw["changes"], raw["versions"] = tuple(raw.get("changes", ())), tuple(raw.get("versions", (0, 0)))
         return cls(**raw)
 
     @property

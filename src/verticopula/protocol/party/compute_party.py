@@ -28,6 +28,7 @@ from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.study_proposal import check_study_name
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.federation import Federation
+from verticopula.schema.federation_digest import federation_fingerprint
 from verticopula.schema.methods import METHODS, releases_sums
 from verticopula.stats.strict.strict_plan import sums_roles
 from verticopula.storage.records import RecordStore
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 # that were given up do not stand in the way for ever.
 MOST_OPEN, OPEN_DAYS = 50, 30.0
 _OPEN = "open"
+_BEGAN = "federations"  # study -> fingerprint of the federation file that it began with
 
 
 class ComputeParty:
@@ -62,6 +64,7 @@ class ComputeParty:
         if federation.network.compute is None:
             raise SettingsError("the federation file names no compute party without data: [network] compute")
         self.name = federation.network.compute
+        self._fingerprint = federation_fingerprint(federation)
         self._roles = sums_roles(federation)
         self._records = records
         self._authenticity = authenticity
@@ -106,6 +109,8 @@ class ComputeParty:
                 f"party {self.name!r} computes in {MOST_OPEN} studies that are not over; it takes part in another one "
                 f"when one of them is over, or was begun {OPEN_DAYS:g} days ago"
             )
+        began = {name: known for name, known in (self._records.get(_BEGAN) or {}).items() if name in lately}
+        self._records.put(_BEGAN, {**began, study: self._fingerprint})
         self._records.put(_OPEN, {**lately, study: now})
 
     def _close(self, study: str) -> CloseReply:
@@ -140,6 +145,18 @@ class ComputeParty:
         if (plan.parties, plan.n_columns, plan.compute) != self._roles:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other parties, columns or roles")
         logger.info("party %s computes for %s", self.name, ", ".join(plan.parties))
+
+
+def compute_began_under(records: RecordStore, study: str) -> str | None:
+    """Fingerprint of the federation file that a study began with at a compute party; None for one that is new.
+
+    Parameters
+    ----------
+    records : the compute party's
+    study : its name
+    """
+    found = (records.get(_BEGAN) or {}).get(study)
+    return None if found is None else str(found)
 
 
 def _closed_name(study: str) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.storage.records import RecordStore
+
 _AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose", "lead", "contact", "use")
 
 
@@ -93,3 +95,15 @@ class JoinedStudy:
     def from_dict(cls, raw: dict[str, Any]) -> JoinedStudy:
         places = np.frombuffer(base64.b64decode(raw["positions"]), dtype="<i8").astype(np.int64)
         return cls(**{**raw, "positions": places})
+
+
+def begun_under(records: RecordStore, party: str, study: str) -> str | None:
+    """Fingerprint of the federation file that a study began with at a party; None for a study that it does not know.
+
+    Parameters
+    ----------
+    records : the vault's
+    party, study : names
+    """
+    raw = records.get(JoinedStudy.record_name(party, study))
+    return None if raw is None else str(raw.get("federation", ""))

@@ -363,7 +363,8 @@ class Member:
         if request.federation != self._fingerprint:
             raise PolicyRefused(
                 f"party {self.name!r}: the coordinator's federation file is not the same as this party's own; parties, "
-                "columns, ranges, response and id rules must be equal in both"
+                f"columns, ranges, response and id rules must be equal in both. This party's is version "
+                f"{self.federation.version} ({self._fingerprint[:12]}), that of the study is {request.federation[:12]}"
             )
         if request.method != RAW_REGRESSION and request.method not in METHODS:
             # A steward, and the log, would be shown what the coordinator likes.
