@@ -95,12 +95,18 @@ def status(lead: Lead) -> StatusReply:
     return found
 
 
+def answers(lead: Lead) -> dict[str, str]:
+    """What everybody who stays says to the proposed file."""
+    change = status(lead).change
+    return {} if change is None else {answer.party: answer.state for answer in change.answers}
+
+
 def wait_in_force(lead: Lead, version: int) -> None:
-    """Until the coordinator and everybody in its file have that version."""
+    """Until the coordinator and everybody who is connected have that version."""
     until(
         lambda: (
             (now := status(lead)).federation_version == version
-            and {party.federation_version for party in now.parties} == {version}
+            and {party.federation_version for party in now.parties if party.connected} == {version}
         )
     )
 
@@ -204,8 +210,7 @@ def test_a_no_leaves_everything_as_it_was(net: Net) -> None:
         assert (state, "'right': its steward said no: not with them" in note) == ("failed", True), note
         assert "version 1 (" in note
         assert "version 2 (" in note
-        said = {"left": "accepted", "middle": "asked", "right": "refused"}
-        until(lambda: (now := status(lead).change) and {one.party: one.state for one in now.answers} == said)
+        until(lambda: answers(lead) == {"left": "accepted", "middle": "asked", "right": "refused"})
         use(net, before)
         study = net.submit(lead, method="vcds", epsilon=8.0)
         decide(store_of(net), study, "yes")
@@ -232,7 +237,8 @@ def test_killed_between_the_yes_and_the_file(net: Net) -> None:
         assert not (net.kit("left").folder / SIGNED_FEDERATION_FILE).exists()
         net.start("left")
         until(lambda: store.get(request).used)
-        until(lambda: (net.kit("left").folder / SIGNED_FEDERATION_FILE).exists())
+        until(lambda: answers(lead).get("left") == "accepted")
+        assert (net.kit("left").folder / SIGNED_FEDERATION_FILE).exists()
         assert versions_on_disk(net, "left") == [1]
         net.signal("left", signal.SIGKILL)  # agreed, and not in force
         for name in ("middle", "right"):
