@@ -108,7 +108,9 @@ def present(record: Record, places: Places) -> list[Table]:
     rows = [row for one in record.results["by_method"].values() for row in one["rows"]]
     summary, table = _summary(rows), _table(rows, record.settings["methods"])
     others = Table(
-        "Other faults", ("fault", "how it ended"), [(row["fault"], row["ended"]) for row in record.results[OTHERS]]
+        "Other faults",
+        ("fault", "how it ended"),
+        [(row["fault"], row["ended"]) for row in record.results.get(OTHERS, ())],
     )
     write_text(places.pages / "faults.md", _page(record, summary, table, others))
     return [summary, others, table]
@@ -178,14 +180,17 @@ connects again, held at its first value, 1 s; left alone it doubles up to 10 s.
 | the coordinator | half kept, kept | in the middle of the journal's record; after it |
 | the coordinator | half written, renamed, done | of the result; at *renamed* the study is still "running" on disk |
 
-## Other faults
-Each row is a test that passed. "As undisturbed" and "identical" are checked as above.
-
-{others.to_markdown()}
-
+{_list_others(others)}
 ## All cases
 {table.to_markdown()}
 """
+
+
+def _list_others(others: Table) -> str:
+    if not others.rows:
+        return ""
+    words = 'Each row is a test that passed. "As undisturbed" and "identical" are checked as above.'
+    return f"## Other faults\n{words}\n\n{others.to_markdown()}\n"
 
 
 def _list_problems(problems: Sequence[str]) -> str:

@@ -91,6 +91,8 @@ def test_two_studies_are_queued_when_the_coordinator_is_killed(faulty: FaultyNet
     second = faulty.net.submit(faulty.lead, **METHODS["vcds"])
     faulty.net.wait_for_end(SERVER)
     faulty.start(SERVER)
+    for study in (first, second):  # a vault is copied, and replayed, when nobody writes into it
+        faulty.wait_until(study, "done", "failed")
     assert_done(faulty, "vcds", first, start)
     assert_done(faulty, "vcds", second, start)
 
