@@ -108,6 +108,7 @@ class Service:
     ended = threading.Event()
     def run(self): self.ended.wait()
     def stop(self): self.ended.set()
+    def reload(self): print("reloaded", flush=True)
 run_until_stopped(Service())
 """
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -118,6 +119,7 @@ run_until_stopped(Service())
         assert "started" in process.stdout.readline()
         process.send_signal(signal.SIGHUP)
         assert "asked to reload" in process.stdout.readline()
+        assert "reloaded" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         assert "stopped" in process.stdout.readline()
         assert process.wait(60.0) == 0
