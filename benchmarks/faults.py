@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from benchmarks.tested import run_tests
@@ -86,7 +87,8 @@ def run(options: Namespace) -> Measured:
         if part == OTHERS:
             others = stories
         else:
-            found[part] = {"seconds": round(time.monotonic() - start, 1), **stories[0]}
+            ended = datetime.now(UTC).isoformat(timespec="minutes")
+            found[part] = {"date": ended, "seconds": round(time.monotonic() - start, 1), **stories[0]}
     found = {part: found[part] for part in PARTS if part in found}
     results = {
         "studies": sum(one["studies"] for one in found.values()),
@@ -122,7 +124,7 @@ def _page(record: Record, summary: Table, table: Table, others: Table) -> str:
 
 Written by `python -m benchmarks faults`; every case is in `benchmarks/results/faults.json`. Real processes on one
 machine: a coordinator and three parties, mutual TLS. {found["studies"]} studies with secure noise suffered
-{found["cases"]} faults.
+{found["cases"]} faults. {_list_dates(found["by_method"])}
 
 {_list_problems(found["problems"])}
 
@@ -191,6 +193,14 @@ def _list_others(others: Table) -> str:
         return ""
     words = 'Each row is a test that passed. "As undisturbed" and "identical" are checked as above.'
     return f"## Other faults\n{words}\n\n{others.to_markdown()}\n"
+
+
+def _list_dates(parts: Mapping[str, Mapping[str, Any]]) -> str:
+    """When each part was measured: a part that is named alone leaves the others as they were."""
+    days: dict[str, list[str]] = {}
+    for part, one in parts.items():
+        days.setdefault(one["date"], []).append(part)
+    return "Measured: " + "; ".join(f"{', '.join(days[day])} until {day}" for day in sorted(days)) + "."
 
 
 def _list_problems(problems: Sequence[str]) -> str:
