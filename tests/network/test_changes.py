@@ -17,8 +17,7 @@ import polars as pl
 import pytest
 
 from tests.network.attackers import EvilCoordinator
-from tests.network.breaking import reconnect_soon
-from tests.network.faults import ProcessStarter, process_starter
+from tests.network.faults import ProcessStarter
 from tests.network.harness import PARTIES, PATIENCE, POLICY, Net, network, small_federation
 from tests.network.test_stewards import state_of, store_of, until
 from verticopula.errors import SettingsError, VerticopulaError
@@ -41,13 +40,6 @@ pytestmark = pytest.mark.processes
 
 FOURTH = {"name": "fourth", "column": [{"name": "x5", "kind": "binary"}]}
 REVIEWED = {"middle": POLICY + 'review = "everything"\n'}
-
-
-@pytest.fixture(scope="module")
-def starter() -> Iterator[ProcessStarter]:
-    reconnect_soon()  # the lead's connection, in this process
-    with process_starter() as found:
-        yield found
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.network.breaking import reconnect_soon
-from tests.network.faults import ProcessStarter, process_starter
+from tests.network.faults import ProcessStarter
 from tests.network.harness import PARTIES, PATIENCE, POLICY, Net, network, small_federation
 from verticopula.errors import ProtocolError
 from verticopula.network.control_messages import CancelRequest, ResumeRequest, StatusRequest, StudyState
@@ -60,13 +59,6 @@ def decide(net: Net, study: str, verdict: Verdict, reason: str = "") -> str:
     request = pending(net, study)
     store_of(net).decide(request.id, Steward("anna").decide(request, verdict, reason))
     return request.id
-
-
-@pytest.fixture(scope="module")
-def starter() -> Iterator[ProcessStarter]:
-    reconnect_soon()  # the lead's connection, in this process
-    with process_starter() as found:
-        yield found
 
 
 @pytest.fixture
