@@ -475,7 +475,7 @@ def status(
     for party in reply.parties:
         connected = Text("yes", style="green") if party.connected else Text("no", style="red")
         table.add_row(Text(party.name), connected, Text(_version_words(party.federation_version)))
-    table.add_row(Text("the coordinator"), Text("yes", style="green"), Text(_version_words(reply.federation_version)))
+    table.add_row(Text("the coordinator"), Text(""), Text(_version_words(reply.federation_version)))
     console.print(table)
     for line in _change_lines(reply.change):
         console.print(Text(line), soft_wrap=True)
