@@ -17,7 +17,7 @@ import pytest
 
 from tests.console.open_consoles import OpenConsole, active_parts, csrf_of
 from tests.console.test_steward_console import HOSTILE
-from verticopula.cli.network_commands import submit
+from verticopula.cli.lead_commands import submit
 from verticopula.console.lead_pages import LeadPages
 from verticopula.console.study_form import FORM_FIELDS
 from verticopula.errors import PartyUnavailable, SettingsError

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from packaging.utils import canonicalize_name
 
-import verticopula.cli.network_commands as commands
+import verticopula.cli.service_commands as commands
 from deploy.pin_versions import EXTRAS, installed_versions, requirements
 from verticopula.network.health_server import HealthServer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
 
@@ -13,19 +14,21 @@ from rich.console import Console
 from rich.text import Text
 
 from verticopula.cli.audit_commands import audit
-from verticopula.cli.certificate_commands import register_certificate_commands
+from verticopula.cli.certificate_commands import certificates, enrol, propose_change, provision, revoke
 from verticopula.cli.check_command import check
 from verticopula.cli.console_command import console
 from verticopula.cli.demo_command import demo
-from verticopula.cli.forecast_commands import forecast
-from verticopula.cli.glm_commands import glm
+from verticopula.cli.demo_network_command import demo_network
+from verticopula.cli.forecast_command import forecast
+from verticopula.cli.glm_command import glm
 from verticopula.cli.init_command import init
+from verticopula.cli.lead_commands import cancel, status, submit
 from verticopula.cli.ledger_commands import ledger_app
-from verticopula.cli.network_commands import register as register_network_commands
 from verticopula.cli.people_commands import people_app
 from verticopula.cli.report_command import report
-from verticopula.cli.request_commands import register_request_commands
+from verticopula.cli.request_commands import approve, deny, expire, prune, requests, steward, withdraw
 from verticopula.cli.run_command import run
+from verticopula.cli.service_commands import compute, join, serve, stop
 from verticopula.cli.write_table_command import write_table
 from verticopula.errors import (
     AlignedWarning,
@@ -46,12 +49,17 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # its tracebacks show local variables, which may hold data
 )
-for command in (demo, init, check, run, report, write_table, glm, forecast, audit):
-    app.command()(command)
-register_certificate_commands(app)
-register_network_commands(app)
-register_request_commands(app)
-app.command(rich_help_panel="Between organisations")(console)
+_COMMANDS: dict[str | None, tuple[Callable[..., None], ...]] = {  # by panel of the help; None for its first one
+    None: (demo, init, check, run, report, write_table, glm, forecast, audit),
+    "Between organisations": (
+        *(provision, propose_change, enrol, revoke, certificates),
+        *(serve, join, compute, submit, status, cancel, stop, demo_network, console),
+    ),
+    "For a party's stewards": (requests, approve, deny, withdraw, expire, steward, prune),
+}
+for panel, commands in _COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(people_app, name="people", rich_help_panel="For a party's stewards")
 

@@ -1,8 +1,7 @@
-"""Commands about kits and their certificates: provision, enrol, revoke, certificates."""
+"""Commands about kits and their certificates: provision, propose-change, enrol, revoke, certificates."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verticopula.cli.shared_options import FederationFile, Quiet
+from verticopula.cli.shared_options import FederationFile, Quiet, need_flare
 from verticopula.errors import SettingsError
 from verticopula.formatting import readable
 from verticopula.schema.methods import STRICT
@@ -23,12 +22,6 @@ if TYPE_CHECKING:
     from verticopula.network.startup_kit import Kit
 
 _Out = Annotated[Path, typer.Option("--out", help="Where the kits are, with the folder authority.")]
-
-
-def register_certificate_commands(app: typer.Typer) -> None:
-    """Add this file's commands."""
-    for command in (provision, propose_change, enrol, revoke, certificates):
-        app.command(rich_help_panel="Between organisations")(command)
 
 
 def provision(
@@ -89,7 +82,7 @@ def provision(
     from verticopula.schema.federation import Federation
     from verticopula.schema.study_settings import check_roles
 
-    _need_flare()
+    need_flare()
     from verticopula.network.provisioning import ProvisionOrder, carry_out
 
     study = Federation.from_toml(federation)
@@ -152,7 +145,7 @@ def propose_change(
     A running [bold]serve[/] takes it within a second. Every party's stewards are asked ([bold]verticopula requests[/]).
     Once all have agreed, studies begin with the new file; nobody has to restart. Until then nothing changes.
     """
-    _need_flare()
+    need_flare()
     from verticopula.network.federation_change import SIGNED_FEDERATION_FILE, change_problem, read_signed_federation
     from verticopula.network.federation_difference import describe_change
     from verticopula.network.startup_kit import Kit, write_private
@@ -224,7 +217,7 @@ def revoke(
     Writes a signed notice into authority and into every kit here. Copy notice.json into the coordinator's kit: it ends
     the connection within seconds, without a restart, and hands the notice to everybody who connects.
     """
-    _need_flare()
+    need_flare()
     from verticopula.network.provisioning import AUTHORITY_FOLDER, revoke_certificates
 
     revoke_certificates(out, name, reason=reason, certificate=certificate)
@@ -323,8 +316,3 @@ def _own_authority(text: str) -> tuple[str, tuple[Path, Path]]:
 
 def _grouped(fingerprint: str) -> str:
     return " ".join(fingerprint[start : start + 4] for start in range(0, len(fingerprint), 4))
-
-
-def _need_flare() -> None:
-    if importlib.util.find_spec("nvflare") is None:
-        raise SettingsError("this needs NVIDIA FLARE: pip install 'verticopula[nvflare]'")

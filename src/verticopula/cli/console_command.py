@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from verticopula.cli.request_commands import PASSPHRASE, key_path, load_key
+from verticopula.cli.shared_options import need_flare
 from verticopula.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -75,6 +76,5 @@ def _party_pages(kit: Kit, vault: Path | None, name: str | None, key: Path | Non
 def _lead_pages(kit: Kit, out: Path | None) -> PageSet:
     from verticopula.console.lead_pages import LeadPages
 
-    if importlib.util.find_spec("nvflare") is None:
-        raise SettingsError("this needs NVIDIA FLARE: pip install 'verticopula[nvflare]'")
+    need_flare()
     return LeadPages(kit, out or kit.folder / "studies")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from verticopula.cli.glm_commands import fit_and_write
+from verticopula.cli.glm_command import fit_and_write
 from verticopula.cli.screen_output import write_and_show
 from verticopula.cli.shared_options import (
     AsPrinted,

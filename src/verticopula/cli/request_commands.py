@@ -42,12 +42,6 @@ _Key = Annotated[
 ]
 
 
-def register_request_commands(app: typer.Typer) -> None:
-    """Add this file's commands."""
-    for command in (requests, approve, deny, withdraw, expire, steward, prune):
-        app.command(rich_help_panel="For a party's stewards")(command)
-
-
 def requests(
     kit: _PartyKit,
     request: Annotated[

@@ -1,7 +1,8 @@
-"""What all commands share: options and the progress bar."""
+"""What several commands share: options, the progress bar, and whether FLARE is there."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,3 +127,9 @@ def progress_bar(quiet: bool) -> Iterator[Progress]:
             bars.update(task, description=what, completed=done, total=total)
 
         yield show
+
+
+def need_flare() -> None:
+    """SettingsError unless NVIDIA FLARE is installed, which everything between organisations needs."""
+    if importlib.util.find_spec("nvflare") is None:
+        raise SettingsError("this needs NVIDIA FLARE: pip install 'verticopula[nvflare]'")

@@ -1,0 +1,298 @@
+"""Commands of the study lead: submit, status, cancel."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verticopula.cli.certificate_commands import show_connection
+from verticopula.cli.shared_options import (
+    AsPrinted,
+    ConditionTexts,
+    Delta,
+    DependenceName,
+    Epsilon,
+    FederationFile,
+    MissingName,
+    Overwrite,
+    Quiet,
+    RankCorrelationName,
+    Seed,
+    UnitName,
+    need_flare,
+    progress_bar,
+    whole_epsilon,
+)
+from verticopula.errors import ProtocolError, SettingsError
+from verticopula.formatting import format_time
+from verticopula.schema.defaults import DEFAULT_ROUNDS
+from verticopula.schema.dependence import DEFAULT_DEPENDENCE
+from verticopula.schema.methods import IEVCDS, METHODS, PRINTED_VARIANT, RAW_REGRESSION, REFINED, VCDS
+from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
+from verticopula.schema.progress import Progress
+
+if TYPE_CHECKING:
+    from verticopula.network.control_messages import ProposedChange, StudyState
+    from verticopula.network.study_lead import Lead
+
+_POLL = 0.5
+
+LeadKit = Annotated[Path, typer.Option("--kit", help="The study lead's start-up kit.")]
+AnyKit = Annotated[Path, typer.Option("--kit", help="The study lead's start-up kit; or that of a party, for its own.")]
+Deadline = Annotated[
+    float | None,
+    typer.Option(help="Seconds that a party has for one round. Default: the federation file's \\[network] deadline."),
+]
+
+
+def submit(
+    federation: FederationFile,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
+    kit: LeadKit = Path("kits/lead"),
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method",
+            help=f"{', '.join(METHODS)}; or {RAW_REGRESSION}, a regression on the raw columns, which every party's "
+            f"policy must name. Default: {REFINED.name}, because who is missing is not known before; {VCDS.name} with "
+            f"--{PRINTED_VARIANT}.",
+            show_default=False,
+        ),
+    ] = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    unit: UnitName = None,
+    epsilon_ranks: Annotated[float | None, typer.Option(help="Instead of --epsilon: the ranks' part.")] = None,
+    epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
+    rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
+    condition: ConditionTexts = None,
+    missing: MissingName = None,
+    sampler: Annotated[str, typer.Option(help="exact, or binomial for very many subjects.")] = "exact",
+    rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = DEFAULT_ROUNDS,
+    per_round: Annotated[
+        bool, typer.Option("--per-round", help=f"{IEVCDS.name}: the ranks' epsilon in every round.")
+    ] = False,
+    aligned: Annotated[bool, typer.Option("--aligned", help="Row i follows subject i. For comparisons only.")] = False,
+    as_printed: AsPrinted = False,
+    rank_correlation: RankCorrelationName = DEFAULT_RANK_CORRELATION,
+    dependence: DependenceName = DEFAULT_DEPENDENCE,
+    family: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: gaussian, binomial or poisson.")] = "gaussian",
+    penalty: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: scad, mcp, lasso or none.")] = "scad",
+    select: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: bic, cv or a strength.")] = "bic",
+    alignment: Annotated[
+        str,
+        typer.Option(
+            help="How subjects are matched: hash (of ids, under the kits' common key) or psi (no common key; slower)."
+        ),
+    ] = "hash",
+    seed: Seed = None,
+    deadline: Deadline = None,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with this failed study instead of a new one.", show_default=False)
+    ] = None,
+    requester: Annotated[
+        str, typer.Option("--requester", help="Who asks, for the parties' stewards: a name and an organisation.")
+    ] = "",
+    purpose: Annotated[str, typer.Option("--purpose", help="Why, for the parties' stewards: one sentence.")] = "",
+    contact: Annotated[str, typer.Option("--contact", help="How the parties' stewards reach you.")] = "",
+    use: Annotated[str, typer.Option("--use", help="What the tables will be used for, and by whom.")] = "",
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Wait for the result. With --no-wait the study is handed in; [bold]status[/] says how far it is, and "
+            "--resume with its name fetches it.",
+        ),
+    ] = True,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a study between organisations and fetch what it made.
+
+    If this command is interrupted the study goes on; give its name to [bold]--resume[/] to fetch it. Where stewards
+    have to decide first, it waits for them, as long as that takes; [bold]cancel[/] ends it.
+    """
+    from verticopula.network.control_messages import ResultRequest, ResumeRequest
+    from verticopula.network.sanitizing import sanitize
+    from verticopula.network.startup_kit import Kit
+    from verticopula.network.submission import Submission
+    from verticopula.protocol.study_proposal import federation_fingerprint
+    from verticopula.schema.federation import Federation
+    from verticopula.study.study_folder import LEDGER_FILE, SUMMARY_FILE, check_folder, file_names
+
+    need_flare()
+    own = Kit.read(kit, "lead")
+    study = Federation.from_toml(federation)
+    if federation_fingerprint(study) != federation_fingerprint(own.federation):
+        both = (f"version {one.version} ({federation_fingerprint(one)[:12]})" for one in (study, own.federation))
+        raise SettingsError(
+            f"{federation} says something else than the kits were made from: it is {next(both)}, and that in "
+            f"{own.folder} is {next(both)}. Copy the one that is in force into the kit, or provision again"
+        )
+    seconds = own.federation.network.deadline if deadline is None else deadline
+    check_folder(out, overwrite=overwrite)
+    asked = Submission(
+        method=method,
+        epsilon=whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals),
+        delta=delta,
+        unit=unit,
+        epsilon_ranks=epsilon_ranks,
+        epsilon_marginals=epsilon_marginals,
+        rows=rows,
+        conditions=tuple(condition or ()),
+        missing=missing or "",
+        sampler=sampler,
+        rounds=rounds,
+        per_round=per_round,
+        aligned=aligned,
+        as_printed=as_printed,
+        rank_correlation=rank_correlation,
+        dependence=dependence,
+        family=family,
+        penalty=penalty,
+        select=select,
+        alignment=alignment,
+        seed=seed,
+        deadline=deadline,
+        requester=requester,
+        purpose=purpose,
+        contact=contact,
+        use=use,
+    )
+    signed = asked.to_request(own)
+    from verticopula.network.result_files import write_result
+    from verticopula.network.study_lead import Lead
+
+    with Lead(own) as lead:
+        name = lead.ask(signed if resume is None else ResumeRequest(resume, float(seconds))).study
+        if not quiet:
+            print(f"Study {name}", flush=True)
+        if not wait:
+            return
+        with progress_bar(quiet) as progress:
+            _wait(lead, name, progress)
+        result = lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0)
+        written = write_result(result, out, file_names(own.federation), keep=(LEDGER_FILE,))
+    if not quiet:
+        if out / SUMMARY_FILE in written:
+            said = (out / SUMMARY_FILE).read_text(encoding="utf-8", errors="replace")
+            print(sanitize(said, 1_000_000, lines=True))
+        print("\nWritten:")
+        for path in written:
+            print(f"  {path}")
+
+
+def status(
+    kit: AnyKit = Path("kits/lead"),
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Who is connected, and how far the studies are; with the kit of a party, whether it is connected and why not."""
+    from verticopula.network.control_messages import StatusReply, StatusRequest
+    from verticopula.network.startup_kit import Kit
+
+    need_flare()
+    from verticopula.network.study_lead import Lead
+
+    own = Kit.read(kit)
+    if own.role != "lead":
+        show_connection(own, as_json)
+        return
+    with Lead(own) as lead:
+        reply: StatusReply = lead.ask(StatusRequest(), seconds=10.0)
+    if as_json:
+        parties = {party.name: party.connected for party in reply.parties}
+        studies = [
+            {"study": s.study, "method": s.method, "state": s.state, "round": s.rounds, "note": s.note}
+            | {"waiting_for": list(s.waiting_for), "stewards": {wait.party: wait.since for wait in s.stewards}}
+            for s in reply.studies
+        ]
+        notes = {party.name: party.note for party in reply.parties if party.note}
+        versions = {party.name: party.federation_version for party in reply.parties}
+        said = {"parties": parties, "notes": notes, "studies": studies, "versions": versions}
+        change = None if reply.change is None else asdict(reply.change)
+        print(json.dumps({**said, "version": reply.federation_version, "change": change}, indent=1))
+        return
+    console = Console()
+    table = Table("party", "connected", "federation file")
+    for party in reply.parties:
+        connected = Text("yes", style="green") if party.connected else Text("no", style="red")
+        table.add_row(Text(party.name), connected, Text(_version_words(party.federation_version)))
+    table.add_row(Text("the coordinator"), Text(""), Text(_version_words(reply.federation_version)))
+    console.print(table)
+    for line in _change_lines(reply.change):
+        console.print(Text(line), soft_wrap=True)
+    for party in reply.parties:
+        if party.note:
+            console.print(Text(f"{party.name}: {party.note}", style="red"), soft_wrap=True)
+    for entry in reply.studies:
+        line = f"{entry.study}  {entry.method}  {entry.state}"
+        line += _waiting_words(entry)
+        console.print(Text(line, style="red" if entry.state == "failed" else ""), soft_wrap=True)
+        if entry.note:
+            console.print(Text(f"    {entry.note}"), soft_wrap=True)
+
+
+def cancel(
+    kit: Annotated[Path, typer.Argument(help="The study lead's kit, such as kits/lead.", show_default=False)],
+    study: Annotated[str, typer.Argument(help="The study's name, as `status` shows it.", show_default=False)],
+    reason: Annotated[str, typer.Option(help="Why, for those who are asked.")] = "",
+) -> None:
+    """End a study that is not done: nobody is asked any more. What was released stays released, and charged."""
+    from verticopula.network.control_messages import CancelRequest
+    from verticopula.network.startup_kit import Kit
+
+    need_flare()
+    from verticopula.network.study_lead import Lead
+
+    with Lead(Kit.read(kit, "lead")) as lead:
+        print(f"{lead.ask(CancelRequest(study, reason)).study} is cancelled")
+
+
+def _wait(lead: Lead, name: str, progress: Progress) -> None:
+    """Until the study is done; ProtocolError with its reason if it failed."""
+    from verticopula.network.control_messages import StatusReply, StatusRequest
+
+    while True:
+        reply: StatusReply = lead.ask(StatusRequest(), seconds=600.0)
+        found = next((entry for entry in reply.studies if entry.study == name), None)
+        if found is None:
+            raise ProtocolError("the coordinator does not know the study any more")
+        if found.state == "done":
+            return
+        if found.state == "failed":
+            raise ProtocolError(f"study {name} failed: {found.note}\nTo go on with it: --resume {name}")
+        if found.state == "cancelled":
+            raise ProtocolError(f"study {name} was cancelled")
+        progress(f"{found.state}, round {found.rounds}{_waiting_words(found)}", 0, 0)
+        time.sleep(_POLL)
+
+
+def _version_words(number: int) -> str:
+    return f"version {number}" if number else ""
+
+
+def _change_lines(change: ProposedChange | None) -> list[str]:
+    """A federation file that is not in force yet, and what everybody says to it."""
+    if change is None:
+        return []
+    words = {"accepted": "agrees", "refused": "does not agree", "unreached": "was not reached yet"}
+    lines = [f"Version {change.federation_version} of the federation file is proposed, and not in force yet:"]
+    for answer in change.answers:
+        said = words.get(answer.state) or f"its stewards were asked {format_time(answer.since)}"
+        lines.append(f"    {answer.party}: {said}{f' ({answer.note})' if answer.note else ''}")
+    return lines
+
+
+def _waiting_words(entry: StudyState) -> str:
+    """For whom a study waits, and since when where that is a person."""
+    since = {wait.party: format_time(wait.since) for wait in entry.stewards}
+    names = [f"the steward of {n} since {since[n]}" if n in since else n for n in entry.waiting_for]
+    return f", waiting for {', '.join(names)}" if names else ""

@@ -1,0 +1,267 @@
+"""Services of a kit and how they are stopped: serve, join, compute, stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from verticopula.cli.service_options import LogStyle, MetricsHost, MetricsPort, ends_in_log, serve_metrics
+from verticopula.cli.shared_options import Quiet, need_flare
+from verticopula.cli.study_inputs import (
+    DEFAULT_QUERY_TIMEOUT,
+    PartyData,
+    PartyQuery,
+    PasswordFile,
+    QueryTimeout,
+    show_marks,
+)
+from verticopula.errors import SettingsError
+from verticopula.schema.methods import REFINED, VCDS
+
+if TYPE_CHECKING:
+    from verticopula.schema.federation import Federation
+
+logger = logging.getLogger(__name__)
+
+_POLICY_EXAMPLE = f"""a party joins with a policy of its own; write one such as
+
+  methods = ["{VCDS.name}", "{REFINED.name}"]     # protocols it takes part in
+  min_subjects = 50                 # smallest number of people behind a released column
+  [caps]
+  client = 8.0                      # largest epsilon ever spent on this table, over all studies"""
+
+
+@ends_in_log
+def serve(
+    kit: Annotated[Path, typer.Argument(help="The coordinator's kit, such as kits/server.", show_default=False)],
+    studies: Annotated[
+        Path | None, typer.Option(help="Where studies are kept; default: inside the kit.", show_default=False)
+    ] = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    log_format: LogStyle = "text",
+    quiet: Quiet = False,
+) -> None:
+    """Be the coordinator: wait for the parties, run the studies that the lead submits. Ends with Ctrl-C or `stop`."""
+    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.startup_kit import Kit
+
+    need_flare()
+    own = Kit.read(kit, "coordinator")
+    with only_process(own):
+        keep_log(own, quiet=quiet, log_format=log_format)
+        from verticopula.network.coordinator import Coordinator
+
+        coordinator = Coordinator(own, studies or own.folder / "studies")
+        serve_metrics(own, coordinator, coordinator.folder, metrics_port, metrics_host)
+        if not quiet and log_format == "text":
+            print(f"Coordinator at {own.host}:{own.port}, studies in {coordinator.folder}", flush=True)
+        run_until_stopped(coordinator)
+    os._exit(0)  # FLARE's threads have nothing left to do, and would be waited for
+
+
+@ends_in_log
+def join(
+    kit: Annotated[Path, typer.Argument(help="The party's kit, such as kits/bank.", show_default=False)],
+    data: PartyData,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            "--policy",
+            help="The party's own rules (TOML). The file is read again for every request: a change holds at once.",
+            show_default=False,
+        ),
+    ] = None,
+    vault: Annotated[
+        Path | None,
+        typer.Option(
+            help="The party's ledger and what it has sent; default: inside the kit. Give the same folder to all kits "
+            "that use this table, so that caps hold across federations.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Where the party's own synthetic blocks go; default: inside the kit."),
+    ] = None,
+    drop_rule: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A rule that is no longer in the policy file and is given up, such as caps.client; may be given "
+            "several times. Otherwise a file that has lost a rule is taken for half written, and refused.",
+            metavar="RULE",
+        ),
+    ] = None,
+    review: Annotated[
+        bool,
+        typer.Option(
+            "--review",
+            help="Ask the party's stewards: before a study begins, and before everything that it would release, with "
+            "its price. They answer with `approve` or `deny`, or right here if this is a terminal; no deadline runs. "
+            "Nobody releases anything before every party has said yes. `review` in the policy says the same.",
+        ),
+    ] = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    log_format: LogStyle = "text",
+    query: PartyQuery = None,
+    password_file: PasswordFile = None,
+    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+    quiet: Quiet = False,
+) -> None:
+    """Take part as a party: answer what the policy allows, and write down what leaves. Ends with Ctrl-C or `stop`.
+
+    It needs no terminal. What stewards have to decide waits in the kit ([bold]verticopula requests KIT[/]), also over
+    restarts; other studies go on meanwhile.
+    """
+    from verticopula.data.table_source import party_source
+    from verticopula.network.consent import ConsentPrompt
+    from verticopula.network.key_signing import certificate_authenticity
+    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.retention import Retention
+    from verticopula.network.startup_kit import Kit
+    from verticopula.network.stored_consent import StoredConsent, decided_by_all
+    from verticopula.privacy.policy_file import PolicyFile
+    from verticopula.protocol.party.joined_study import begun_under
+    from verticopula.protocol.party.member import Member
+    from verticopula.protocol.party.refreshed_member import RefreshedMember
+    from verticopula.protocol.study_proposal import federation_fingerprint
+    from verticopula.storage.request_store import RequestStore
+    from verticopula.storage.vault import Vault
+
+    need_flare()
+    own = Kit.read(kit, "party")
+    if policy is None or not policy.is_file():
+        raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
+    rules = PolicyFile(policy, own.name, drop_rule or ())
+    source = party_source(own.name, data, query, password_file, query_timeout)
+    version = source.version()  # before it is read: a change in between is noticed later
+    table = show_marks({own.name: source.load()})[own.name]
+    store, stopped = RequestStore.of_kit(own.folder), threading.Event()
+    prompt = ConsentPrompt(store)
+    with only_process(own):
+        keep_log(own, quiet=quiet, is_asking=lambda: prompt.is_waiting, log_format=log_format)
+        from verticopula.network.party_federations import FederationVersions, PartyFederations
+        from verticopula.network.party_process import PartyProcess
+
+        kept = Vault.open(vault or own.folder / "vault")
+        consents: list[StoredConsent] = []
+        parties: list[RefreshedMember] = []
+        authenticity, executor = certificate_authenticity(own), ThreadPoolExecutor(os.cpu_count())
+
+        def make_party(federation: Federation) -> RefreshedMember:
+            """The party under one version of the federation file, with the table as it is now."""
+            fingerprint = federation_fingerprint(federation)
+            consent = StoredConsent(own.name, store, rules, fingerprint, always=review, records=kept.studies)
+            make_member = partial(
+                Member,
+                federation,
+                own.name,
+                key=own.id_key(),
+                vault=kept,
+                policy=rules,
+                out=out or own.folder / "synthetic",
+                authenticity=authenticity,
+                executor=executor,
+                ask_steward=consent.request,
+                check_standing=consent.check_standing,
+                on_close=consent.close,
+            )
+            first = version if not consents else source.version()  # before it is read, as above
+            newest = table if not consents else source.read()
+            parties.append(RefreshedMember(source, make_member, newest, first))
+            consents.append(consent)
+            return parties[-1]
+
+        files = PartyFederations(own, store, rules)
+        versions = FederationVersions(files, make_party, partial(begun_under, kept.studies, own.name))
+        member = parties[0].current
+        if log_format == "text":
+            for note in member.notes:
+                logger.warning("%s", note)
+        elif member.notes:  # they count single cells, and a log of JSON leaves the machine
+            logger.warning("notes about %d columns of the table; `verticopula check` shows them", len(member.notes))
+        if member.left_out and log_format == "text":
+            logger.info("%d rows are left out: these people have withdrawn", member.left_out)
+        retention = Retention(own.name, kept, rules, store)
+        threading.Thread(target=retention.run, args=(stopped,), name="retention", daemon=True).start()
+        process = PartyProcess(own, versions, partial(decided_by_all, consents))
+        serve_metrics(own, process, kept.folder, metrics_port, metrics_host)
+        if review and sys.stdin.isatty() and not rules.current().stewards:
+            threading.Thread(target=prompt.run, args=(stopped,), name="prompt", daemon=True).start()
+        if not quiet and log_format == "text":
+            print(f"Party {own.name}: {member.subjects:,} subjects, for {own.host}:{own.port}", flush=True)
+        run_until_stopped(process)
+        stopped.set()
+    os._exit(0)
+
+
+@ends_in_log
+def compute(
+    kit: Annotated[Path, typer.Argument(help="The compute party's kit, such as kits/notary.", show_default=False)],
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    log_format: LogStyle = "text",
+    quiet: Quiet = False,
+) -> None:
+    """Compute secure sums of two parties, without data: the third holder of shares. Ends with Ctrl-C or `stop`.
+
+    Run it at an organisation that neither party nor the coordinator belongs to; two of three shares show every score.
+    A new federation file waits in the kit for somebody's yes ([bold]verticopula requests KIT[/]).
+    """
+    from verticopula.network.key_signing import certificate_authenticity
+    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.startup_kit import Kit
+    from verticopula.network.stored_consent import decided_requests
+    from verticopula.privacy.policy import Policy
+    from verticopula.protocol.party.compute_party import ComputeParty, compute_began_under
+    from verticopula.storage.records import FolderRecords
+    from verticopula.storage.request_store import RequestStore
+
+    need_flare()
+    own = Kit.read(kit, "compute")
+    with only_process(own):
+        keep_log(own, quiet=quiet, log_format=log_format)
+        from verticopula.network.party_federations import FederationVersions, PartyFederations
+        from verticopula.network.party_process import PartyProcess
+
+        records = FolderRecords(own.folder / "sums", own.folder / "sums.json")
+        records.prepare()
+        if own.federation.network.compute not in (None, own.name):
+            named = own.federation.network.compute
+            raise SettingsError(f"{own.folder} belongs to {own.name!r}, its federation file names {named!r}")
+        make_party = partial(ComputeParty, records=records, authenticity=certificate_authenticity(own))
+        store = RequestStore.of_kit(own.folder)
+        files = PartyFederations(own, store, Policy())
+        versions = FederationVersions(files, make_party, partial(compute_began_under, records))
+        process = PartyProcess(own, versions, partial(decided_requests, store))
+        serve_metrics(own, process, own.folder, metrics_port, metrics_host)
+        if not quiet and log_format == "text":
+            print(f"{own.name} computes without data, for {own.host}:{own.port}", flush=True)
+        run_until_stopped(process)
+    os._exit(0)
+
+
+def stop(
+    kits: Annotated[
+        list[Path] | None, typer.Argument(help="Kits, or a folder of kits; default: kits", show_default=False)
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Stop the processes that run on this machine from these kits. Nothing is lost: started again, they go on."""
+    from verticopula.network.kit_process import stop_process
+
+    folders = [path for given in kits or [Path("kits")] for path in (given, *sorted(given.glob("*/")))]
+    if not any((folder / "kit.toml").is_file() for folder in folders):
+        raise SettingsError("no start-up kits there")
+    for folder in folders:
+        if stop_process(folder) and not quiet:
+            print(f"stopped {folder}")
