@@ -32,7 +32,7 @@ from verticopula.datasets import make_sme
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.network.network_demo import prepare_demo, running, start_processes
 from verticopula.network.network_transport import NetworkTransport, PendingRequests
-from verticopula.network.sessions import Sessions
+from verticopula.network.sessions import PeerSessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import CloseRequest
 from verticopula.protocol.study_lifecycle import begin_study
@@ -57,7 +57,7 @@ def federation_at_work(
     federation, kits = prepare_demo(folder, federation, tables, cap=math.inf, methods=methods)
     room: list[PendingRequests] = []
     kit = next(kit for kit in kits if kit.role == "coordinator")
-    sessions = Sessions(kit, lambda *message: room[0].on_message(*message), lambda peer: room[0].on_session(peer))
+    sessions = PeerSessions(kit, lambda *message: room[0].on_message(*message), lambda peer: room[0].on_session(peer))
     room.append(PendingRequests(sessions))
     sessions.start()
     try:
@@ -68,7 +68,7 @@ def federation_at_work(
         sessions.stop()
 
 
-def _wait_for(sessions: Sessions, kits: list[Kit]) -> None:
+def _wait_for(sessions: PeerSessions, kits: list[Kit]) -> None:
     end = time.monotonic() + 120.0
     while not all(sessions.connected(kit.name) for kit in kits if kit.role == "party"):
         if time.monotonic() > end:

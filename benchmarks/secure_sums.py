@@ -26,7 +26,7 @@ from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.messages import SumsProofRequest, SumsRequest, SumsShareRequest, TablesRequest
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import secure_sums
-from verticopula.storage.records import MemoryRecords
+from verticopula.storage.record_store import MemoryRecords
 from verticopula.transport.delivery import drive
 
 N = 71_827

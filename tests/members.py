@@ -16,7 +16,7 @@ from verticopula.protocol.party.member import Member
 from verticopula.storage.blobs import MemoryBlobs
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import GENESIS, Ledger
-from verticopula.storage.records import MemoryRecords
+from verticopula.storage.record_store import MemoryRecords
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 

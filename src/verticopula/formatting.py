@@ -103,6 +103,11 @@ def format_time(seconds: float) -> str:
         return "an unknown time"
 
 
+def shorten_time(time: str) -> str:
+    """A time in ISO 8601, as a ledger has it, to the minute."""
+    return time[:16].replace("T", " ") + (" UTC" if time.endswith(("Z", "+00:00")) else "")
+
+
 def format_small(value: float) -> str:
     """A small number as people write it: 1e-6."""
     return _short_power(f"{value:g}")

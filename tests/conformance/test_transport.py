@@ -20,7 +20,7 @@ from verticopula.mpc.sealed_messages import SealedChannel
 from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.network_demo import free_port
 from verticopula.network.network_transport import NetworkTransport, PendingRequests
-from verticopula.network.sessions import Sessions
+from verticopula.network.sessions import PeerSessions
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.coordinator_side import CoordinatorSide
@@ -40,7 +40,7 @@ from verticopula.protocol.study_lifecycle import begin_study
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext
 from verticopula.schema.federation import seeded_study_name
 from verticopula.stats.fit_result import FitResult
-from verticopula.storage.records import FolderRecords
+from verticopula.storage.record_store import FolderRecords
 from verticopula.storage.round_journal import Journal
 from verticopula.transport.delivery import Transport, drive
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -94,7 +94,7 @@ class OverTheNetwork:
         here = {"operator": "office", "port": free_port(), "deadline": 60.0}
         federation = Federation.from_dict({**FEDERATION.to_dict(), "network": here})
         self.net = Net.prepare(folder, federation, tables())
-        self.sessions = Sessions(
+        self.sessions = PeerSessions(
             self.net.kit("server"),
             lambda *message: self.pending.on_message(*message),
             lambda peer: self.pending.on_session(peer),

@@ -28,7 +28,7 @@ from nvflare.fuel.f3.message import Message
 from tests.network.harness import Net
 from verticopula.network.control_messages import Envelope, Greeting, Refusal, Topic
 from verticopula.network.flare_link import _APPLICATION, Link
-from verticopula.network.sessions import Sessions
+from verticopula.network.sessions import PeerSessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
@@ -259,7 +259,7 @@ class EvilCoordinator:
 
     def __init__(self, kit: Kit) -> None:
         self.replies: queue.Queue[tuple[str, Topic, str, bytes]] = queue.Queue()
-        self.sessions = Sessions(kit, lambda *message: self.replies.put(message))
+        self.sessions = PeerSessions(kit, lambda *message: self.replies.put(message))
 
     def __enter__(self) -> EvilCoordinator:
         self.sessions.start()

@@ -118,14 +118,14 @@ def break_party(breaker: Breaker) -> None:
     consent or an agreement when its record is about to be."""
     from verticopula.network.control_messages import ChangeRequest
     from verticopula.network.party_process import PartyProcess
-    from verticopula.network.sessions import Sessions
+    from verticopula.network.sessions import PeerSessions
     from verticopula.protocol.messages import fingerprint
     from verticopula.protocol.wire import REQUEST_KINDS, decode
     from verticopula.storage import blobs
     from verticopula.storage.ledger import Ledger
     from verticopula.storage.vault import Vault
 
-    reply_to, send, append, put = PartyProcess._reply_to, Sessions.send, Ledger.append, blobs.FolderBlobs.put
+    reply_to, send, append, put = PartyProcess._reply_to, PeerSessions.send, Ledger.append, blobs.FolderBlobs.put
     write, count_entries, count_replies = blobs.write_atomically, Vault._entries_written, Vault._reply_written
 
     def breaking_reply_to(self: Any, key: str, body: bytes) -> Any:
@@ -189,7 +189,7 @@ def break_party(breaker: Breaker) -> None:
         breaker.at("stored uncounted")
         count_replies(self)
 
-    PartyProcess._reply_to, Sessions.send = breaking_reply_to, breaking_send  # type: ignore[method-assign]
+    PartyProcess._reply_to, PeerSessions.send = breaking_reply_to, breaking_send  # type: ignore[method-assign]
     Ledger.append, blobs.FolderBlobs.put = breaking_append, breaking_put  # type: ignore[method-assign]
     blobs.write_atomically = breaking_write
     Vault._entries_written, Vault._reply_written = breaking_count_entries, breaking_count_replies  # type: ignore[method-assign]

@@ -72,10 +72,10 @@ def break_party_that_waits(breaker: Breaker) -> None:
     """What a party says about its stewards."""
     from verticopula.network.control_messages import InProgress
     from verticopula.network.party_process import PartyProcess
-    from verticopula.network.sessions import Sessions
+    from verticopula.network.sessions import PeerSessions
     from verticopula.protocol.wire import decode
 
-    send, reply_to = Sessions.send, PartyProcess._reply_to
+    send, reply_to = PeerSessions.send, PartyProcess._reply_to
     rounds: dict[str, str] = {}  # by the key of the request: decisions are told by another thread
 
     def breaking_reply_to(self: Any, key: str, body: bytes) -> Any:
@@ -100,7 +100,7 @@ def break_party_that_waits(breaker: Breaker) -> None:
             breaker.tell(what=point, time=before)
         return sent
 
-    Sessions.send, PartyProcess._reply_to = breaking_send, breaking_reply_to  # type: ignore[method-assign]
+    PeerSessions.send, PartyProcess._reply_to = breaking_send, breaking_reply_to  # type: ignore[method-assign]
 
 
 def break_coordinator_that_waits(breaker: Breaker) -> None:

@@ -24,8 +24,8 @@ from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.certificate_authority import Authority
 from verticopula.network.certificate_issuing import current_time, new_root
 from verticopula.network.control_messages import CHANGE_NAME, ChangeRequest, Refusal, StatusReply, StatusRequest
-from verticopula.network.federation_change import SIGNED_FEDERATION_FILE, sign_federation
 from verticopula.network.provisioning import provision
+from verticopula.network.signed_federation import SIGNED_FEDERATION_FILE, sign_federation
 from verticopula.network.study_lead import Lead
 from verticopula.protocol.messages import BeginRequest, fingerprint
 from verticopula.protocol.study_proposal import federation_fingerprint

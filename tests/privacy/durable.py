@@ -24,7 +24,7 @@ from verticopula.schema.federation import Federation
 from verticopula.storage.blobs import FolderBlobs
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
-from verticopula.storage.records import FolderRecords
+from verticopula.storage.record_store import FolderRecords
 from verticopula.storage.vault import Vault
 from verticopula.storage.withdrawals import Withdrawals
 

@@ -38,7 +38,7 @@ from verticopula.protocol.messages import (
 )
 from verticopula.protocol.party.member import Member
 from verticopula.schema.columns import Column
-from verticopula.storage.records import MemoryRecords
+from verticopula.storage.record_store import MemoryRecords
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import Transport
 

@@ -33,7 +33,7 @@ from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release, hash_line, spent_on, spent_on_people
 from verticopula.privacy.statement import party_epsilons
 from verticopula.schema.federation import IdRule
-from verticopula.storage import blobs, records
+from verticopula.storage import blobs, record_store
 from verticopula.storage.blobs import FolderBlobs
 from verticopula.storage.id_sketch import SKETCH_SIZE, canonical_id, hash_people, is_same_table, sketch_ids, smallest
 from verticopula.storage.known_tables import TableAccount
@@ -785,7 +785,7 @@ def test_a_crash_while_a_record_is_put_leaves_a_vault_that_opens(
     kept: Path, dies_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the record is on disk, after it, and in the middle of a full disk; then the next record is put."""
-    written, write = [0], records.write_atomically
+    written, write = [0], record_store.write_atomically
 
     def fail(path: Path, data: bytes, **more: Any) -> None:
         written[0] += 1
@@ -795,7 +795,7 @@ def test_a_crash_while_a_record_is_put_leaves_a_vault_that_opens(
 
     with Vault.open(kept) as vault:
         with monkeypatch.context() as patch:
-            patch.setattr(records, "write_atomically", fail)
+            patch.setattr(record_store, "write_atomically", fail)
             patch.setattr(blobs, "write_atomically", fail)
             with pytest.raises(OSError, match="no space"):
                 vault.studies.put("noise", {"drawn": "again"})

@@ -20,7 +20,7 @@ from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import ChoosePairs, SecureOpenings, secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 from verticopula.schema.study_settings import COORDINATOR
-from verticopula.storage.records import MemoryRecords, RecordStore
+from verticopula.storage.record_store import MemoryRecords, RecordStore
 from verticopula.transport.delivery import Transport, drive
 from verticopula.transport.in_process_transport import InProcessTransport
 

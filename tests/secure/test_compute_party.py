@@ -35,7 +35,7 @@ from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.schema.methods import STRICT, VCDS
 from verticopula.schema.study_settings import check_roles
 from verticopula.stats.strict.strict_plan import sums_roles
-from verticopula.storage.records import FolderRecords, MemoryRecords
+from verticopula.storage.record_store import FolderRecords, MemoryRecords
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 

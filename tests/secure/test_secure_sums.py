@@ -48,7 +48,7 @@ from verticopula.protocol.proof_routes import bodies_to, routes_from, statements
 from verticopula.protocol.secure_sums import _RelayedMessages, secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 from verticopula.schema.study_settings import COORDINATOR
-from verticopula.storage.records import MemoryRecords
+from verticopula.storage.record_store import MemoryRecords
 from verticopula.storage.vault import Vault
 
 TWO = {"left": 2, "right": 3}

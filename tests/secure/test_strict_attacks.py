@@ -25,7 +25,7 @@ from verticopula.protocol.messages import Reply, Request, SumsProofRequest, Sums
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.proof_routes import STEPS
 from verticopula.protocol.wire import REPLY_KINDS, decode
-from verticopula.storage.records import MemoryRecords
+from verticopula.storage.record_store import MemoryRecords
 
 N, EPSILON = 60, 60.0  # margins with so little noise that columns keep three cells or more
 NAMES = ("a", "b", "c", "d")  # the first three compute

@@ -52,7 +52,7 @@ from verticopula.stats.margin_cells import to_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity
 from verticopula.stats.strict.strict_plan import pool_cells, sum_selected
 from verticopula.storage.ledger import Ledger
-from verticopula.storage.records import FolderRecords, MemoryRecords
+from verticopula.storage.record_store import FolderRecords, MemoryRecords
 from verticopula.transport.in_process_transport import InProcessTransport
 
 pytestmark = pytest.mark.usefixtures("few_fitted_rows")

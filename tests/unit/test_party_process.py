@@ -58,7 +58,7 @@ def tables() -> pl.DataFrame:
 
 
 def make_process(monkeypatch: pytest.MonkeyPatch, **own: Any) -> PartyProcess:
-    monkeypatch.setattr(process_module, "Sessions", NoSessions)
+    monkeypatch.setattr(process_module, "PeerSessions", NoSessions)
     federation = small_federation()
     policy = Policy(methods=("vcds", "raw-glm", "ievcds"))
     member = make_member(federation, "left", tables(), policy=policy, **own)
@@ -158,7 +158,7 @@ def test_an_internal_error_tells_nothing_of_the_data(
 def test_any_bytes_are_refused(body: bytes) -> None:
     logging.disable(logging.CRITICAL)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process_module, "Sessions", NoSessions)
+        patch.setattr(process_module, "PeerSessions", NoSessions)
         process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), None)  # type: ignore[arg-type]
         assert process._reply_to("key", body)[0] == "refusal"
     logging.disable(logging.NOTSET)
@@ -192,7 +192,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[PartyProcess, Line, 
         answers.wait()
         raise PolicyRefused("party 'left': its steward said no")
 
-    monkeypatch.setattr(process_module, "Sessions", Line)
+    monkeypatch.setattr(process_module, "PeerSessions", Line)
     member = make_member(small_federation(), "left", tables(), ask_steward=thinks)
     process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), member)
     thread = threading.Thread(target=process.run)
@@ -276,7 +276,7 @@ def test_a_question_that_is_not_decided_waits_nowhere_and_is_taken_up_again(monk
         if not said[question.study]:
             raise PolicyRefused("party 'left': its steward said no")
 
-    monkeypatch.setattr(process_module, "Sessions", Line)
+    monkeypatch.setattr(process_module, "PeerSessions", Line)
     monkeypatch.setattr(process_module, "_LOOK_FOR_DECISIONS", 0.01)
     member = make_member(small_federation(), "left", tables(), policy=Policy(open_studies=99), ask_steward=steward)
     process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), member, lambda waiting: decided & {*waiting})
@@ -321,7 +321,7 @@ def test_a_decision_is_told_after_the_question_and_again_where_it_was_lost(monke
     def steward(question: ConsentQuestion) -> None:
         raise ConsentPending("party 'left': its stewards were asked", 12.5)
 
-    monkeypatch.setattr(process_module, "Sessions", SlowLine)
+    monkeypatch.setattr(process_module, "PeerSessions", SlowLine)
     monkeypatch.setattr(process_module, "_LOOK_FOR_DECISIONS", 0.01)
     member = make_member(small_federation(), "left", tables(), ask_steward=steward)
     process = PartyProcess(Kit(Path(), "party", "left", "localhost", 1), member, lambda waiting: waiting)

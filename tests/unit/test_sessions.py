@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.network.harness import small_federation
 from verticopula.network import sessions as sessions_module
 from verticopula.network.control_messages import Envelope, Greeting
-from verticopula.network.sessions import Sessions
+from verticopula.network.sessions import PeerSessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.study_settings import COORDINATOR
@@ -60,13 +60,13 @@ class Ends:
         self.coordinator = self.new_coordinator()
         self.party = self.new_party()
 
-    def new_coordinator(self) -> Sessions:
+    def new_coordinator(self) -> PeerSessions:
         kit = Kit(self.folder, "coordinator", COORDINATOR, "localhost", 1)
-        return Sessions(kit, lambda *message: self.at_coordinator.append(message), self.sessions.append)
+        return PeerSessions(kit, lambda *message: self.at_coordinator.append(message), self.sessions.append)
 
-    def new_party(self) -> Sessions:
+    def new_party(self) -> PeerSessions:
         kit = Kit(self.folder, "party", "left", "localhost", 1)
-        return Sessions(kit, lambda *message: self.at_party.append(message))
+        return PeerSessions(kit, lambda *message: self.at_party.append(message))
 
     def connect(self) -> None:
         """What F3 tells both when the connection is there."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_consent import RANKS, question
+from tests.unit.test_consent_prompt import RANKS, question
 from tests.unit.test_request_store import Clock
 from verticopula.errors import ConsentPending, LedgerError, PolicyRefused, ProtocolError, SchemaError, SettingsError
 from verticopula.network.stored_consent import StoredConsent
@@ -21,7 +21,7 @@ from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.schema.defaults import SECONDS_PER_DAY
-from verticopula.storage.records import MemoryRecords
+from verticopula.storage.record_store import MemoryRecords
 from verticopula.storage.request_store import REQUESTS_FILE, RequestStore
 from verticopula.storage.steward_keys import Steward
 from verticopula.storage.steward_requests import Verdict

@@ -49,7 +49,7 @@ from verticopula.protocol.secure_sums import secure_sums
 from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
-from verticopula.storage.records import MemoryRecords
+from verticopula.storage.record_store import MemoryRecords
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 

@@ -146,8 +146,8 @@ def propose_change(
     Once all have agreed, studies begin with the new file; nobody has to restart. Until then nothing changes.
     """
     need_flare()
-    from verticopula.network.federation_change import SIGNED_FEDERATION_FILE, change_problem, read_signed_federation
     from verticopula.network.federation_difference import describe_change
+    from verticopula.network.signed_federation import SIGNED_FEDERATION_FILE, change_problem, read_signed_federation
     from verticopula.network.startup_kit import Kit, write_private
     from verticopula.network.trust_notice import read_trust
 
@@ -290,7 +290,7 @@ def show_connection(kit: Kit, as_json: bool) -> None:
 
 def _agreed_version(kit: Kit) -> int | None:
     """The version of the federation file that a party has agreed to and that is not in force; None without one."""
-    from verticopula.network.federation_change import read_kept
+    from verticopula.network.signed_federation import read_kept
     from verticopula.network.trust_notice import read_trust
     from verticopula.storage.request_store import RequestStore
 

@@ -14,7 +14,7 @@ from verticopula.cli.shared_options import need_flare
 from verticopula.errors import SettingsError
 
 if TYPE_CHECKING:
-    from verticopula.console.console_pages import PageSet
+    from verticopula.console.page_interface import PageSet
     from verticopula.network.startup_kit import Kit
 
 

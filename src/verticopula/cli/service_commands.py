@@ -123,7 +123,7 @@ def join(
     restarts; other studies go on meanwhile.
     """
     from verticopula.data.table_source import party_source
-    from verticopula.network.consent import ConsentPrompt
+    from verticopula.network.consent_prompt import ConsentPrompt
     from verticopula.network.key_signing import certificate_authenticity
     from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
     from verticopula.network.retention import Retention
@@ -223,7 +223,7 @@ def compute(
     from verticopula.network.stored_consent import decided_requests
     from verticopula.privacy.policy import Policy
     from verticopula.protocol.party.compute_party import ComputeParty, compute_began_under
-    from verticopula.storage.records import FolderRecords
+    from verticopula.storage.record_store import FolderRecords
     from verticopula.storage.request_store import RequestStore
 
     need_flare()

@@ -18,7 +18,7 @@ from verticopula.privacy.statement import party_epsilons, state_privacy
 from verticopula.schema.units import Unit
 from verticopula.storage.id_sketch import have_common_people
 from verticopula.storage.known_tables import KnownTable
-from verticopula.storage.records import FolderRecords
+from verticopula.storage.record_store import FolderRecords
 from verticopula.storage.vault_files import STUDIES, read_entries, read_known_tables
 
 _MOST_POINTS = 40  # of one picture; each is an account of everything before it

@@ -22,7 +22,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from verticopula.console.console_pages import (
+from verticopula.console.login_sessions import LoginSessions, Session, TooManyTries
+from verticopula.console.page_interface import (
     Download,
     Page,
     PageAnswer,
@@ -33,7 +34,6 @@ from verticopula.console.console_pages import (
     read_console_asset,
     render_page,
 )
-from verticopula.console.login_sessions import LoginSessions, Session, TooManyTries
 from verticopula.console.request_guard import BodyTooLarge, RequestGuard
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.certificate_expiry import days_left, expiry_warning

@@ -13,8 +13,8 @@ from logging.handlers import RotatingFileHandler
 import uvicorn
 
 from verticopula.console.console_app import ConsoleApp
-from verticopula.console.console_pages import PageSet
 from verticopula.console.login_sessions import LoginSessions
+from verticopula.console.page_interface import PageSet
 from verticopula.errors import SettingsError
 from verticopula.network.startup_kit import Kit
 

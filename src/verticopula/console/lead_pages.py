@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from verticopula.console.console_pages import Download, Page, PageAnswer, PageRequest, PageRoute, Redirect
 from verticopula.console.lead_link import LeadLink
+from verticopula.console.page_interface import Download, Page, PageAnswer, PageRequest, PageRoute, Redirect
 from verticopula.console.study_form import FORM_FIELDS, read_study_form
 from verticopula.errors import PartyUnavailable, SchemaError, SettingsError, VerticopulaError
 from verticopula.formatting import format_time

@@ -17,7 +17,7 @@ from typing import Any
 
 from verticopula.console.budget_chart import describe_budget, draw_budget
 from verticopula.console.budget_history import TableBudget, read_budgets
-from verticopula.console.console_pages import Download, Page, PageAnswer, PageRequest, PageRoute, Redirect
+from verticopula.console.page_interface import Download, Page, PageAnswer, PageRequest, PageRoute, Redirect
 from verticopula.errors import LedgerError, SettingsError
 from verticopula.formatting import format_small, format_time
 from verticopula.network.audit_trail import TRAIL_FOLDER, export_audit_trail, pack_audit_trail

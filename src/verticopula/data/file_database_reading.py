@@ -12,6 +12,7 @@ from typing import Any
 
 from verticopula.data.database_cells import CellType, DatabaseColumn, Row, to_frame, unmistakable
 from verticopula.data.database_query import (
+    NO_CONVERSION,
     NO_SQL,
     NOT_READING,
     TOO_SLOW,
@@ -28,8 +29,8 @@ _DUCKDB_ERRORS = {
     "ParserException": NO_SQL,
     "PermissionException": "the query reaches for something outside of the database, which is not allowed",
     "InterruptException": TOO_SLOW,
-    "InvalidInputException": "a cell cannot be converted as the query asks",
-    "ConversionException": "a cell cannot be converted as the query asks",
+    "InvalidInputException": NO_CONVERSION,
+    "ConversionException": NO_CONVERSION,
     "IOException": "cannot be opened as a DuckDB database, or another program is writing to it",
 }
 

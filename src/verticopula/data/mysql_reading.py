@@ -11,6 +11,9 @@ from verticopula.data.database_address import DatabaseAddress
 from verticopula.data.database_cells import CellType, DatabaseColumn, Row, to_frame
 from verticopula.data.database_query import (
     LOST_SERVER,
+    NO_COLUMN,
+    NO_DATABASE,
+    NO_PERMISSION,
     NO_SERVER,
     NO_SQL,
     NO_TLS,
@@ -27,11 +30,11 @@ _ERRORS = {
     1045: REFUSED_LOGIN,
     1698: REFUSED_LOGIN,
     1044: "this user may not use the database",
-    1049: "there is no database of this name on the server",
-    1142: "this user may not read what the query names",
-    1143: "this user may not read what the query names",
+    1049: NO_DATABASE,
+    1142: NO_PERMISSION,
+    1143: NO_PERMISSION,
     1146: "the query names a table that is not there",
-    1054: "the query names a column that is not there",
+    1054: NO_COLUMN,
     1064: NO_SQL,
     1792: NOT_READING,
     1969: TOO_SLOW,
@@ -75,8 +78,8 @@ def connect_mysql(address: DatabaseAddress, password: str | None, limits: Databa
     )
     with connection.cursor() as cursor:
         is_mariadb = "mariadb" in connection.get_server_info().lower()
-        limit = f"max_statement_time = {limits.statement}" if is_mariadb else "max_execution_time = "
-        cursor.execute(f"SET SESSION {limit if is_mariadb else f'{limit}{int(1000 * limits.statement)}'}")
+        in_ms = f"max_execution_time = {int(1000 * limits.statement)}"  # of MySQL; MariaDB counts seconds
+        cursor.execute(f"SET SESSION {f'max_statement_time = {limits.statement}' if is_mariadb else in_ms}")
         cursor.execute("SET SESSION time_zone = '+00:00'")
     return connection
 

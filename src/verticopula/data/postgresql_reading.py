@@ -10,6 +10,10 @@ from verticopula.data.database_address import DatabaseAddress
 from verticopula.data.database_cells import CellType, DatabaseColumn, Row, to_frame
 from verticopula.data.database_query import (
     LOST_SERVER,
+    NO_COLUMN,
+    NO_CONVERSION,
+    NO_DATABASE,
+    NO_PERMISSION,
     NO_SERVER,
     NO_SQL,
     NO_TLS,
@@ -29,20 +33,20 @@ _TYPES: Mapping[int, CellType] = {
 }
 _ERRORS = {
     "28": REFUSED_LOGIN,
-    "3D": "there is no database of this name on the server",
+    "3D": NO_DATABASE,
     "25006": NOT_READING,
     "0A": NOT_READING,
     "42P11": NOT_READING,
     "42601": NO_SQL,
     "42P01": "the query names a table that is not there, or that this user may not see",
-    "42703": "the query names a column that is not there",
-    "42501": "this user may not read what the query names",
+    "42703": NO_COLUMN,
+    "42501": NO_PERMISSION,
     "57014": TOO_SLOW,
     "57P": LOST_SERVER,
     "08": LOST_SERVER,
     "53": "the server has no room for another connection, or no memory or disk left",
     "40": "the server gave the snapshot up while it was read; try again",
-    "22": "a cell cannot be converted as the query asks",
+    "22": NO_CONVERSION,
 }
 
 

@@ -45,7 +45,7 @@ from verticopula.stats.fit_result import AlignedDraw, FitResult
 from verticopula.storage.charged_ledger import ChargedLedger, leave_out_withdrawn, open_accounts, remember_policies
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 from verticopula.storage.vault import Vault
 from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.kept_constraints import keep_constraints

@@ -35,7 +35,6 @@ from verticopula.network.control_messages import (
     SubmitRequest,
     Topic,
 )
-from verticopula.network.federation_change import members_of
 from verticopula.network.federation_rollout import FederationRollout
 from verticopula.network.flare_link import lead_of
 from verticopula.network.json_log import in_study
@@ -43,7 +42,8 @@ from verticopula.network.key_signing import certificate_authenticity
 from verticopula.network.network_transport import NetworkTransport, PendingRequests, StewardsAsked, StudyCancelled
 from verticopula.network.peer_admission import describe_federation
 from verticopula.network.sanitizing import frames_of
-from verticopula.network.sessions import Sessions
+from verticopula.network.sessions import PeerSessions
+from verticopula.network.signed_federation import members_of
 from verticopula.network.startup_kit import Kit
 from verticopula.network.study_records import OPEN_STATES, StudyRecord, StudyStore
 from verticopula.network.study_runner import check_deadline, check_study, check_wanted_rows, run_study
@@ -81,7 +81,7 @@ class Coordinator:
         self.rounds = 0  # that were answered since the start; with `refusals` for metrics
         self.refusals: Counter[str] = Counter()
         self._look_again = time.monotonic() + _LOOK_AGAIN
-        self._sessions = Sessions(self.kit, self._on_message, self._on_session)
+        self._sessions = PeerSessions(self.kit, self._on_message, self._on_session)
         self._pending = PendingRequests(self._sessions, self._enqueue, self._refused)
         self._rollout = FederationRollout(
             self.kit, self._sessions, lambda: self._enqueue(_PUT_IN_FORCE), self._on_answer
@@ -128,7 +128,7 @@ class Coordinator:
         self._sessions.stop()
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> PeerSessions:
         """Its connections, for metrics."""
         return self._sessions
 

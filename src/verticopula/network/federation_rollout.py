@@ -23,7 +23,10 @@ from verticopula.network.control_messages import (
     Refusal,
     Topic,
 )
-from verticopula.network.federation_change import (
+from verticopula.network.key_signing import KitFiles
+from verticopula.network.refusal_errors import as_error
+from verticopula.network.sessions import PeerSessions
+from verticopula.network.signed_federation import (
     SIGNED_FEDERATION_FILE,
     KitFederations,
     SignedFederation,
@@ -32,9 +35,6 @@ from verticopula.network.federation_change import (
     read_kept,
     read_signed_federation,
 )
-from verticopula.network.key_signing import KitFiles
-from verticopula.network.refusal_errors import as_error
-from verticopula.network.sessions import Sessions
 from verticopula.network.startup_kit import Kit, file_stamp, write_private
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.wire import decode, encode
@@ -73,7 +73,7 @@ class FederationRollout:
     """
 
     kit: Kit
-    sessions: Sessions
+    sessions: PeerSessions
     on_agreed: Callable[[], None]
     on_answer: Callable[[], None]
     clock: Callable[[], float] = time.time

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from verticopula.errors import PartyUnavailable, ProtocolError, VerticopulaError
 from verticopula.network.control_messages import InProgress, Refusal, Topic
 from verticopula.network.refusal_errors import as_error
-from verticopula.network.sessions import Sessions
+from verticopula.network.sessions import PeerSessions
 from verticopula.protocol.messages import BeginRequest, Reply, Request, SignedAsking, fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 from verticopula.storage.round_journal import Journal
@@ -60,7 +60,7 @@ class PendingRequests:
     `deadlines_from` is a moment of `time.monotonic` before which no deadline counts.
     """
 
-    sessions: Sessions
+    sessions: PeerSessions
     on_decided: Callable[[str], None] = lambda study: None
     refused: Callable[[str], str] = lambda name: ""
     deadlines_from: float = 0.0

@@ -18,7 +18,10 @@ from typing import Any
 from verticopula.errors import ConsentPending, PolicyRefused, ProtocolError, SchemaError, SettingsError
 from verticopula.network.certificate_issuing import fingerprint_of
 from verticopula.network.control_messages import CHANGE_NAME, ChangeReply, ChangeRequest
-from verticopula.network.federation_change import (
+from verticopula.network.federation_difference import describe_change
+from verticopula.network.key_signing import KitFiles
+from verticopula.network.sanitizing import sanitize
+from verticopula.network.signed_federation import (
     SIGNED_FEDERATION_FILE,
     KitFederations,
     SignedFederation,
@@ -27,9 +30,6 @@ from verticopula.network.federation_change import (
     read_signed_federation,
     roles_of,
 )
-from verticopula.network.federation_difference import describe_change
-from verticopula.network.key_signing import KitFiles
-from verticopula.network.sanitizing import sanitize
 from verticopula.network.startup_kit import Kit, write_private
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.policy_file import PolicyFile

@@ -22,7 +22,7 @@ from verticopula.network.flare_link import MOST_BYTES
 from verticopula.network.json_log import in_study
 from verticopula.network.party_federations import FederationVersions
 from verticopula.network.sanitizing import frames_of
-from verticopula.network.sessions import Sessions
+from verticopula.network.sessions import PeerSessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.messages import BeginRequest, ConsentRequest, fingerprint
 from verticopula.protocol.wire import REQUEST_KINDS, decode, encode
@@ -61,7 +61,7 @@ class PartyProcess:
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self.refusals: Counter[str] = Counter()  # by the kind of error, for metrics
-        self._sessions = Sessions(self.kit, self._on_message)
+        self._sessions = PeerSessions(self.kit, self._on_message)
         if isinstance(self.member, FederationVersions):
             self.member.federations.on_change = self._sessions.use
 
@@ -71,7 +71,7 @@ class PartyProcess:
             self.member.refresh()
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> PeerSessions:
         """Its connection, for metrics."""
         return self._sessions
 

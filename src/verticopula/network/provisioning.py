@@ -16,7 +16,7 @@ from verticopula.errors import SchemaError, SettingsError
 from verticopula.network.certificate_authority import Authority
 from verticopula.network.certificate_issuing import certificates_pem, current_time, key_pem, new_key, read_certificates
 from verticopula.network.enrolment import EnrolmentRequest, read_request, write_answer
-from verticopula.network.federation_change import (
+from verticopula.network.signed_federation import (
     SIGNED_FEDERATION_FILE,
     check_names,
     members_of,

@@ -70,7 +70,7 @@ class _GreetingLimit:
         return True
 
 
-class Sessions:
+class PeerSessions:
     """Sends messages to peers and receives theirs, each within a session that both sides have agreed on.
 
     Parameters

@@ -23,7 +23,7 @@ from verticopula.privacy.statement import format_price, party_epsilons, state_pr
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.schema.methods import tells_presence_by_party
 from verticopula.schema.units import Unit
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 from verticopula.storage.request_store import RequestStore, standing_of
 from verticopula.storage.steward_requests import LeavingEntry, RequestContent, StewardRequest, UnitPrice
 

@@ -25,7 +25,7 @@ from verticopula.network.control_messages import (
 )
 from verticopula.network.refusal_errors import as_error
 from verticopula.network.sanitizing import sanitize
-from verticopula.network.sessions import Sessions
+from verticopula.network.sessions import PeerSessions
 from verticopula.network.startup_kit import Kit
 from verticopula.protocol.wire import decode, encode, kinds_of
 from verticopula.schema.defaults import COORDINATOR
@@ -50,7 +50,7 @@ class Lead:
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
-        self._sessions = Sessions(self.kit, self._on_message)
+        self._sessions = PeerSessions(self.kit, self._on_message)
 
     def __enter__(self) -> Lead:
         self._sessions.start()

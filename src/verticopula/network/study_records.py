@@ -16,7 +16,7 @@ from verticopula.network.control_messages import StewardWait, StudyState, Submit
 from verticopula.protocol.study_messages import SignedAsking
 from verticopula.schema.methods import DEFAULT_METHOD, METHODS, RAW_REGRESSION
 from verticopula.storage.blobs import write_atomically
-from verticopula.storage.records import FolderRecords
+from verticopula.storage.record_store import FolderRecords
 
 State = Literal["queued", "running", "waiting", "failed", "cancelled", "done"]
 OPEN_STATES: tuple[State, ...] = ("queued", "running", "waiting")  # of a study that is not over

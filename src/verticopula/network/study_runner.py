@@ -30,7 +30,7 @@ from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.schema.study_settings import StudySettings, check_roles
 from verticopula.storage.ledger import Ledger
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 from verticopula.study.missing_values import check_missing
 from verticopula.study.study_folder import LEDGER_FILE, withhold_study, write_study
 from verticopula.study.study_warnings import ALIGNED_ROWS

@@ -19,7 +19,7 @@ from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedCh
 from verticopula.schema.progress import Progress, show_nothing
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.stats.strict.strict_plan import sums_roles
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 
 
 @dataclass(frozen=True)

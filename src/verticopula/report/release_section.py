@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from verticopula.formatting import count_of, format_small, odds_in_words
+from verticopula.formatting import count_of, format_small, odds_in_words, shorten_time
 from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import PartyEpsilons, PrivacyStatement, format_epsilon, format_price
 from verticopula.report.report_data import ReportData
@@ -55,9 +55,9 @@ def _party(name: str, entries: list[Release], privacy: PrivacyStatement) -> dict
     marks += [f"{bounds} bounds" for bounds in sorted({entry.bounds for entry in entries})]
     return {
         "name": name,
-        "when": _moment(times[0])
+        "when": shorten_time(times[0])
         if times[0][:16] == times[-1][:16]
-        else f"{_moment(times[0])} to {_moment(times[-1])}",
+        else f"{shorten_time(times[0])} to {shorten_time(times[-1])}",
         "what": f"{WHAT_LEAVES[all(entry.what != 'gram' for entry in entries)]} of {named}, {at_most}",
         "marks": ", ".join(marks),
         "epsilons": [format_epsilon(value) for value in (own.variable, own.client, own.block)],
@@ -114,8 +114,3 @@ def _column(name: str, entries: Iterable[Release]) -> dict[str, Any]:
         "per_value": "; ".join([*pure, *gaussian]) or "–",
         "mechanism": "; ".join(dict.fromkeys(entry.mechanism for entry in own)),
     }
-
-
-def _moment(time: str) -> str:
-    """A time of the ledger without what is finer than a minute."""
-    return time[:16].replace("T", " ") + (" UTC" if time.endswith(("Z", "+00:00")) else "")

@@ -37,7 +37,7 @@ from verticopula.stats.copula import latent_count
 from verticopula.stats.fit_result import FitResult
 from verticopula.storage.known_tables import NO_ACCOUNT, TableAccount
 from verticopula.storage.ledger import Ledger
-from verticopula.storage.records import MemoryRecords
+from verticopula.storage.record_store import MemoryRecords
 from verticopula.transport.delivery import RequestHandler, drive
 from verticopula.transport.in_process_transport import InProcessTransport
 

@@ -37,7 +37,7 @@ from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
 from verticopula.storage.chained_file import ChainedFile, check_contains, head_of
 from verticopula.storage.known_tables import KnownTable, TableAccount, TableSketch, charge
 from verticopula.storage.ledger import GENESIS, Ledger
-from verticopula.storage.records import FolderRecords
+from verticopula.storage.record_store import FolderRecords
 from verticopula.storage.removals import REMOVALS_FILE, removed_keys
 from verticopula.storage.snapshot_digest import digest_snapshot
 from verticopula.storage.vault_files import (

@@ -17,7 +17,7 @@ from verticopula.storage.blobs import FolderBlobs
 from verticopula.storage.chained_file import ChainedFile, check_contains
 from verticopula.storage.known_tables import KnownTable
 from verticopula.storage.ledger import GENESIS, read_ledger
-from verticopula.storage.records import FolderRecords
+from verticopula.storage.record_store import FolderRecords
 from verticopula.storage.removals import REMOVALS_FILE, removed_keys
 from verticopula.storage.snapshot_digest import digest_snapshot
 from verticopula.storage.withdrawals import SECRET_FILE, WITHDRAWALS_FILE, Withdrawals

@@ -104,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         "records-of-any-age",
-        "storage/records.py",
+        "storage/record_store.py",
         "if file.exists() and self._state.hex() not in _read_states(file):",
         "if file.exists() and not self._state:",
         "with old records of studies noise would be drawn anew, and not charged",
@@ -112,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         "records-one-put-behind",
-        "storage/records.py",
+        "storage/record_store.py",
         "self._blobs.seal_of(key))\n            self._write_state(self._state)\n",
         "self._blobs.seal_of(key))\n",
         "the state before the last record would do: that of noise on the sums",

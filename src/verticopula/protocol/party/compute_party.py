@@ -31,7 +31,7 @@ from verticopula.schema.federation import Federation
 from verticopula.schema.federation_digest import federation_fingerprint
 from verticopula.schema.methods import METHODS, releases_sums
 from verticopula.stats.strict.strict_plan import sums_roles
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 
 _AGREED = ("method", "alignment", "seed", "table", "federation", "requester", "purpose", "lead", "contact", "use")
 

@@ -81,7 +81,7 @@ from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
 from verticopula.storage.blobs import Blobs, MemoryBlobs
 from verticopula.storage.known_tables import NO_ACCOUNT, TableAccount
 from verticopula.storage.ledger import Ledger
-from verticopula.storage.records import MemoryRecords, RecordStore
+from verticopula.storage.record_store import MemoryRecords, RecordStore
 
 logger = logging.getLogger(__name__)
 

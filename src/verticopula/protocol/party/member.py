@@ -90,7 +90,7 @@ from verticopula.schema.units import Unit
 from verticopula.storage.blobs import Blobs
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 
 logger = logging.getLogger(__name__)
 

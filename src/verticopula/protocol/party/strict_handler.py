@@ -53,7 +53,7 @@ from verticopula.stats.strict.gaussian_margins import (
     release_gaussian_cells,
 )
 from verticopula.stats.strict.strict_plan import plan_strict_sums, pool_cells, sums_roles
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 
 Bools = NDArray[np.bool_]
 

@@ -15,7 +15,7 @@ from verticopula.protocol.messages import BeginRequest
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.study_refusals import StudyRefusals, begun_name
 from verticopula.schema.defaults import SECONDS_PER_DAY
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 
 logger = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from verticopula.protocol.study_proposal import (
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.federation import Federation
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 
 _ONE_AT_A_TIME = threading.Lock()  # from reading a record to writing it
 FIT_PLACE = "fit "  # how the place of a regression's fit begins

@@ -13,7 +13,7 @@ from verticopula.protocol.confusables import fold_confusables
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.schema.defaults import SECONDS_PER_DAY
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 
 _STUDY, _SAME = "study ", "same "
 _SAME_PRICE = 0.1  # relative: a price that differs by less is the same one to a steward

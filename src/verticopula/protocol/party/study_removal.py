@@ -24,7 +24,7 @@ from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.storage.blobs import Blobs
 from verticopula.storage.ledger import Ledger
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 
 logger = logging.getLogger(__name__)
 

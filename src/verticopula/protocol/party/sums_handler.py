@@ -47,7 +47,7 @@ from verticopula.protocol.party.sums_record import SumsRecord, pack_noise, unpac
 from verticopula.protocol.proof_routes import statements_of
 from verticopula.stats.strict.gaussian_margins import count_deviation
 from verticopula.stats.strict.strict_plan import sum_selected
-from verticopula.storage.records import RecordStore
+from verticopula.storage.record_store import RecordStore
 
 Ints = NDArray[np.int64]
 

@@ -17,16 +17,16 @@ from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.network.certificate_authority import Authority
 from verticopula.network.certificate_issuing import current_time, new_root
 from verticopula.network.control_messages import CHANGE_NAME, ChangeReply, ChangeRequest
-from verticopula.network.federation_change import (
+from verticopula.network.federation_difference import describe_change
+from verticopula.network.party_federations import FederationVersions, PartyFederations
+from verticopula.network.provisioning import ProvisionOrder, carry_out, provision
+from verticopula.network.signed_federation import (
     SIGNED_FEDERATION_FILE,
     KitFederations,
     change_problem,
     read_signed_federation,
     sign_federation,
 )
-from verticopula.network.federation_difference import describe_change
-from verticopula.network.party_federations import FederationVersions, PartyFederations
-from verticopula.network.provisioning import ProvisionOrder, carry_out, provision
 from verticopula.network.startup_kit import FEDERATION_FILE, PID_FILE, Kit
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.messages import BeginRequest, CloseRequest, SumsKeyRequest
@@ -34,7 +34,7 @@ from verticopula.protocol.party.compute_party import ComputeParty, compute_began
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.schema.federation import Federation
 from verticopula.schema.federation_digest import federation_file_digest
-from verticopula.storage.records import MemoryRecords
+from verticopula.storage.record_store import MemoryRecords
 from verticopula.storage.request_sentences import request_sections
 from verticopula.storage.request_store import RequestStore
 from verticopula.storage.steward_keys import Steward
@@ -155,7 +155,7 @@ def test_a_signed_file_says_what_was_signed_and_nothing_else_passes() -> None:
         with pytest.raises(SettingsError, match="cannot be read"):
             read_signed_federation(nonsense, [root.certificate])
     broken = {"federation": {"name": "x"}, "issued": "now"}
-    from verticopula.network.federation_change import _CONTEXT
+    from verticopula.network.signed_federation import _CONTEXT
     from verticopula.network.trust_notice import sign_as_roots
 
     signed = json.dumps({"file": broken, "signatures": sign_as_roots(_CONTEXT, broken, [root])})
@@ -397,7 +397,7 @@ def test_killed_at_any_moment(side: Side, killed_after: str, monkeypatch: pytest
     elif killed_after == "use":
         monkeypatch.setattr(side.files.files, "replace", dies)
     elif killed_after == "earlier":
-        monkeypatch.setattr("verticopula.network.federation_change.FEDERATION_FILE", "no/such/folder")
+        monkeypatch.setattr("verticopula.network.signed_federation.FEDERATION_FILE", "no/such/folder")
     else:
         monkeypatch.setattr(side.store, "note", dies)
     with pytest.raises((Killed, OSError)):

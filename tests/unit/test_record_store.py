@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from verticopula.errors import LedgerError
-from verticopula.storage.records import FolderRecords, MemoryRecords, RecordStore
+from verticopula.storage.record_store import FolderRecords, MemoryRecords, RecordStore
 
 
 @pytest.fixture(params=["memory", "folder"])

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 from jinja2 import Environment, StrictUndefined
 
 from verticopula.console.login_sessions import Session
-from verticopula.formatting import count_of, readable
+from verticopula.formatting import count_of, readable, shorten_time
 from verticopula.network.startup_kit import Kit
 from verticopula.report.page_template import page_environment, read_asset
 
@@ -115,18 +115,8 @@ def read_console_asset(name: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    return page_environment(_PACKAGE, {"several": count_of, "moment": format_moment}, _shown, StrictUndefined)
+    return page_environment(_PACKAGE, {"several": count_of, "moment": shorten_time}, _shown, StrictUndefined)
 
 
 def _shown(text: str) -> str:
     return readable(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} …")
-
-
-def format_moment(time: str) -> str:
-    """A time of a ledger or a record without what is finer than a minute.
-
-    Parameters
-    ----------
-    time : ISO 8601
-    """
-    return time[:16].replace("T", " ") + (" UTC" if time.endswith(("Z", "+00:00")) else "")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from verticopula.errors import ProtocolError
-from verticopula.network.consent import ConsentPrompt, drop_typed_ahead
+from verticopula.network.consent_prompt import ConsentPrompt, drop_typed_ahead
 from verticopula.network.stored_consent import describe_request
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
