@@ -78,6 +78,22 @@ def test_places_of_ties() -> None:
     np.testing.assert_array_equal(upper, [2, 2, 3, 5, 5])
 
 
+@pytest.mark.parametrize("n", [0, 1, 2, 700])
+@pytest.mark.parametrize("largest", [1, 40, 2**16 - 1, 2**16, None])
+@pytest.mark.parametrize("shift", [0.0, -1.0, 0.5])
+def test_places_of_ties_are_those_of_a_stable_sort_and_binary_searches(
+    n: int, largest: int | None, shift: float
+) -> None:
+    rng = np.random.default_rng(n)
+    values = rng.standard_normal(n) if largest is None else rng.integers(0, largest, n, endpoint=True) + shift
+    values[: n // 2] = np.sort(values[: n // 2])
+    order, lower, upper = sort_with_ties(values)
+    expected = np.argsort(values, kind="stable")
+    np.testing.assert_array_equal(order, expected)
+    np.testing.assert_array_equal(lower, np.searchsorted(values[expected], values[expected], side="left"))
+    np.testing.assert_array_equal(upper, np.searchsorted(values[expected], values[expected], side="right"))
+
+
 # ---- moments -----------------------------------------------------------------------------
 
 

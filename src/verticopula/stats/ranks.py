@@ -32,6 +32,7 @@ Words = NDArray[np.uint64]
 _U = np.uint64
 _ROWS = 16  # rows of coins added up together
 _CHUNK = 1 << 14  # words of coins drawn together: they and their random bits stay in the L2 cache
+_LARGEST_SHORT = 2**16 - 1
 _PLANES = 10  # bits of the column counters; they are emptied before 2^10 rows
 
 
@@ -47,12 +48,29 @@ class FairCoins:
 
 
 def sort_with_ties(values: NDArray[np.float64]) -> tuple[Ints, Ints, Ints]:
-    """Order of the values, and for each place in it where its ties begin and end."""
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    lower = np.searchsorted(ordered, ordered, side="left")
-    upper = np.searchsorted(ordered, ordered, side="right")
+    """Order of the values, equal ones as they came, and for each place in it where its ties begin and end."""
+    if _are_short(values):
+        order = np.argsort(values.astype(np.uint16), kind="stable")  # numpy's radix sort: five times as fast
+        return order, *_find_ties(values[order])
+    order = np.argsort(values)  # vectorised, but not stable
+    lower, upper = _find_ties(values[order])
+    if np.any(upper - lower > 1):
+        order = np.argsort(values, kind="stable")
     return order, lower, upper
+
+
+def _are_short(values: NDArray[np.float64]) -> bool:
+    """Whether all are whole numbers of 16 bits, as categories and most counts are."""
+    if values.size == 0 or not (values.min() >= 0.0 and values.max() <= _LARGEST_SHORT):
+        return False
+    return bool(np.array_equal(values, values.astype(np.uint16)))
+
+
+def _find_ties(ordered: NDArray[np.float64]) -> tuple[Ints, Ints]:
+    """For each of the sorted values, the first place of those equal to it and the first place after them."""
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])[: ordered.size])
+    sizes = np.diff(starts, append=ordered.size)
+    return np.repeat(starts, sizes), np.repeat(starts + sizes, sizes)
 
 
 def flip_comparisons(values: NDArray[np.float64], epsilon: float, keystream: Keystream) -> Ints:
@@ -311,9 +329,6 @@ def draw_binomial(n: int, p: float, words: Words, used: int) -> tuple[int, int]:
     centre = n * p + 0.5
     squeeze = 0.92 - 4.2 / b
     alpha = (2.83 + 5.1 / b) * spread
-    log_odds = math.log(p / (1.0 - p))
-    mode = math.floor((n + 1) * p)
-    at_mode = math.lgamma(mode + 1.0) + math.lgamma(n - mode + 1.0)
     while used + 2 <= words.size:
         u, v = _uniform(words[used]) - 0.5, _uniform(words[used + 1])
         used += 2
@@ -323,8 +338,11 @@ def draw_binomial(n: int, p: float, words: Words, used: int) -> tuple[int, int]:
             return k, used
         if k < 0 or k > n:
             continue
-        log_v = math.log(v * alpha / (a / (inside * inside) + b))
-        if log_v <= at_mode - math.lgamma(k + 1.0) - math.lgamma(n - k + 1.0) + (k - mode) * log_odds:
+        # Seven of eight draws never come here, where the time is.
+        mode = math.floor((n + 1) * p)
+        at_mode = math.lgamma(mode + 1.0) + math.lgamma(n - mode + 1.0)
+        above_mode = at_mode - math.lgamma(k + 1.0) - math.lgamma(n - k + 1.0) + (k - mode) * math.log(p / (1.0 - p))
+        if math.log(v * alpha / (a / (inside * inside) + b)) <= above_mode:
             return k, used
     return 0, words.size
 
