@@ -87,7 +87,9 @@ def test_a_request_says_what_leaves_to_whom_and_what_it_tells_about_a_person(
     inside: OpenConsole, filled_bank: Kit
 ) -> None:
     request = store_of(filled_bank).ask(content())
-    assert request.id in inside.client.get(inside.at("/")).text
+    listed = inside.client.get(inside.at("/")).text
+    assert request.id in listed
+    assert "UTC. Its price is epsilon 130 per person." in " ".join(listed.split())
     page = inside.client.get(inside.at(f"/requests/{request.id}")).text
     for said in (
         *("Which sectors default more often?", "ada@agency.example", "A working paper", "Dr. Ada Lovelace"),
