@@ -5,22 +5,25 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 from scipy.special import ndtr
 
 from tests.builders import CONTINUOUS, correlated_normals
-from verticopula.data.missingness import summarise_missingness
+from verticopula.data.missingness import count_common, summarise_missingness
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.columns import Column, ColumnKey
 from verticopula.stats.copula import Layout
 from verticopula.stats.em import (
     Pattern,
+    count_together,
     em_step,
     find_patterns,
     gather_moments,
@@ -34,7 +37,7 @@ from verticopula.stats.matrix_repair import keep_definite, to_correlation
 from verticopula.stats.pairwise import fit_pairwise
 from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.ranks import flip_comparisons
-from verticopula.stats.refinement import Refinement, locate_missing, predict_latents, refine
+from verticopula.stats.refinement import Refinement, correction_errors, locate_missing, predict_latents, refine
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -174,7 +177,7 @@ def test_em_finds_the_correlation_under_mar_where_pairs_do_not() -> None:
     observed = np.ones((n, 3), dtype=bool)
     observed[:, 0] = z[:, 1] < 0.3
     moments = gather_moments(np.where(observed, z, 0.0), find_patterns(observed))
-    covariance = start_covariance(np.where(observed, z, 0.0), observed)
+    covariance = start_covariance(moments, 3)
     pairwise = covariance.copy()
     for _ in range(100):
         covariance = em_step(covariance, moments)
@@ -237,6 +240,53 @@ def test_the_missing_are_located_where_the_conditional_normal_puts_them() -> Non
     np.testing.assert_array_equal(located[0], 0.0)
 
 
+def naive_correction_errors(readings: Floats, covariance: Floats, links: Floats, observed: Bools) -> Floats:
+    """With a product over all subjects for every sum."""
+    seen = observed.astype(np.float64)
+    unseen = 1.0 - seen
+    counts, lacking = seen.sum(axis=0), unseen.sum(axis=0)
+    among_them = seen.T @ unseen
+    apart = readings.T @ unseen / np.maximum(among_them, 1.0) - readings.T @ seen / np.maximum(seen.T @ seen, 1.0)
+    errors = np.zeros(links.size)
+    for j in np.flatnonzero(lacking > 0.0):
+        given = np.flatnonzero(among_them[:, j] > 0.5 * lacking[j])
+        if given.size:
+            factor = cho_factor(covariance[np.ix_(given, given)], lower=True)
+            left = 1.0 - covariance[j, given] @ cho_solve(factor, covariance[given, j])
+            distance = apart[given, j] @ cho_solve(factor, apart[given, j])
+            errors[j] = lacking[j] / len(seen) * math.sqrt(max(left, 0.0) * distance / max(counts[j], 1.0))
+    return np.asarray(errors / np.maximum(links, 1e-6) / (2.0 * math.sqrt(math.pi)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_errors_of_corrections_need_patterns_sums_only(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    observed = rng.random((500, 3)) < [0.9, 0.6, 0.7]
+    observed = observed[:, [0, 0, 1, 2, 2]]
+    readings = np.where(observed, rng.standard_normal(observed.shape) + 0.3, 0.0)
+    covariance, links = to_correlation(random_covariance(5, rng)), rng.uniform(0.5, 1.0, 5)
+    patterns = find_patterns(observed)
+    overlap = count_together(patterns, 5)
+    np.testing.assert_array_equal(overlap, count_common(observed))
+    found = correction_errors(gather_moments(readings, patterns), covariance, links, overlap)
+    expected = naive_correction_errors(readings, covariance, links, observed)
+    assert expected.all()
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_moments_of_patterns_longer_than_a_block_are_those_of_their_rows(order: Literal["C", "F"]) -> None:
+    rng = np.random.default_rng(1)
+    observed = (rng.random((20_000, 2)) < [0.9, 0.4])[:, [0, 1, 1]]
+    readings = np.array(np.where(observed, rng.standard_normal(observed.shape), 0.0), order=order)
+    patterns = find_patterns(observed)
+    for pattern, found in zip(patterns, gather_moments(readings, patterns), strict=True):
+        rows = readings[np.ix_(pattern.rows, pattern.observed)]
+        assert found.count == len(rows)
+        np.testing.assert_allclose(found.means, rows.mean(axis=0), atol=1e-13)
+        np.testing.assert_allclose(found.products, rows.T @ rows / len(rows), atol=1e-13)
+
+
 # ---- where it starts ---------------------------------------------------------------------
 
 
@@ -248,7 +298,7 @@ def test_the_start_is_a_correlation_matrix_even_where_parties_never_meet(seed: i
     observed = np.ones((n, q), dtype=bool)
     observed[: n // 2, 2:4] = False
     observed[n // 2 :, 4:6] = False  # 2, 3 and 4, 5 are never seen together
-    start = start_covariance(np.where(observed, z, 0.0), observed)
+    start = start_covariance(gather_moments(np.where(observed, z, 0.0), find_patterns(observed)), q)
     np.testing.assert_allclose(np.diag(start), 1.0)
     np.testing.assert_array_equal(start, start.T)
     assert np.linalg.eigvalsh(start)[0] > 0.0
@@ -260,9 +310,9 @@ def test_unknown_pairs_start_independent_given_the_others() -> None:
     z = correlated_normals(np.array([[1.0, 0.6, 0.5], [0.6, 1.0, 0.9], [0.5, 0.9, 1.0]]), n, rng)
     observed = np.ones((n, 3), dtype=bool)
     observed[: n // 2, 1] = observed[n // 2 :, 2] = False
-    start = start_covariance(np.where(observed, z, 0.0), observed)
-    assert start[1, 2] == pytest.approx(0.6 * 0.5, abs=5 / math.sqrt(n / 2))
     moments = gather_moments(np.where(observed, z, 0.0), find_patterns(observed))
+    start = start_covariance(moments, 3)
+    assert start[1, 2] == pytest.approx(0.6 * 0.5, abs=5 / math.sqrt(n / 2))
     covariance = start
     for _ in range(20):
         covariance = em_step(covariance, moments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -106,6 +107,16 @@ def test_scores_have_unit_variance_and_their_strength_is_the_correlation_with_th
         assert scale.strength > 0.99
 
 
+def test_readings_are_interpolated_between_the_grid_s_points() -> None:
+    for kind, shares in SHARES.items():
+        _, latent = simulate(shares, 0.2, kind == "continuous", 3)
+        reader = GradeReader.of(latent)
+        grades = np.concatenate([latent.grades, reader.grid, [-9.0, 9.0], np.nextafter(reader.grid, 9.0)])
+        found, _, _ = read_scores(replace(latent, grades=grades), reader, latent.start)
+        at_grid, _, _ = read_scores(replace(latent, grades=reader.grid), reader, latent.start)
+        np.testing.assert_allclose(found, np.interp(grades, reader.grid, at_grid), rtol=1e-13, atol=1e-15)
+
+
 def test_a_reading_rises_with_the_noisy_grade() -> None:
     for kind, shares in SHARES.items():
         _, latent = simulate(shares, 0.2, kind == "continuous", 2)
@@ -130,7 +141,7 @@ def test_the_coins_noise_in_a_correlation_of_readings_is_the_one_seen() -> None:
             readings, reliability, _ = read_scores(latent, GradeReader.of(latent), latent.start)
             pair.append(readings)
         found.append(float(pair[0] @ pair[1]) / 300)
-    promised = reading_noise(np.array([reliability] * 2), np.ones((300, 2), dtype=bool))[0, 1]
+    promised = reading_noise(np.array([reliability] * 2), np.full((2, 2), 300.0), 300)[0, 1]
     assert reliability < 0.6
     # 200 repeats know a variance to a tenth of itself; 1/n at most comes from the sample.
     assert promised * 0.55 < float(np.var(found)) < (promised + 1 / 300) * 1.5

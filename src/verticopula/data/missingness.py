@@ -116,7 +116,7 @@ def unique_masks(masks: Bools) -> tuple[Bools, Ints, Ints]:
     ----------
     masks : (N, q)
     """
-    packed = np.packbits(masks, axis=1)
+    packed = np.packbits(np.ascontiguousarray(masks), axis=1)
     words = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 4))).view(">u4")
     numbers = np.zeros(masks.shape[0], dtype=np.int64)
     for k in range(words.shape[1]):

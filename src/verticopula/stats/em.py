@@ -7,10 +7,11 @@ gave them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
@@ -20,6 +21,8 @@ from verticopula.stats.matrix_repair import keep_definite
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+_SUBJECTS_AT_ONCE = 1 << 12  # of a pattern: their readings stay in the cache, and nothing as long as a cohort is copied
 
 
 @dataclass(frozen=True)
@@ -33,32 +36,66 @@ class Pattern:
 
 def find_patterns(observed: Bools) -> list[Pattern]:
     """Subjects grouped by which latents are observed."""
-    _, group, _ = unique_masks(observed)
-    order = np.argsort(group, kind="stable")
-    parts = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
+    _, group, counts = unique_masks(observed)
+    short = group.astype(np.uint16) if counts.size <= 2**16 else group  # for numpy's radix sort
+    parts = np.split(np.argsort(short, kind="stable"), np.cumsum(counts)[:-1])
     return [Pattern(rows, np.flatnonzero(observed[rows[0]]), np.flatnonzero(~observed[rows[0]])) for rows in parts]
+
+
+def count_together(patterns: Sequence[Pattern], q: int) -> Floats:
+    """(q, q) how many subjects have both of two latents."""
+    seen, counts = np.zeros((len(patterns), q)), np.array([float(pattern.rows.size) for pattern in patterns])
+    for index, pattern in enumerate(patterns):
+        seen[index, pattern.observed] = 1.0
+    return np.asarray((seen * counts[:, None]).T @ seen)
+
+
+def iterate_blocks(readings: Floats, pattern: Pattern) -> Iterator[Floats]:
+    """(o, n) readings of some of a pattern's subjects at a time.
+
+    Parameters
+    ----------
+    readings : (N, q), in Fortran's order: a latent's readings stand together
+    """
+    for start in range(0, pattern.rows.size, _SUBJECTS_AT_ONCE):
+        rows = pattern.rows[start : start + _SUBJECTS_AT_ONCE]
+        block = np.empty((pattern.observed.size, rows.size))
+        _take(readings.T, pattern.observed, rows, block)
+        yield block
+
+
+@njit(cache=True, nogil=True)
+def _take(table: Floats, across: Ints, down: Ints, block: Floats) -> None:
+    """block = table[across][:, down], of which numpy copies the whole first part."""
+    for j in range(across.size):
+        for i in range(down.size):
+            block[j, i] = table[across[j], down[i]]
 
 
 @dataclass(frozen=True)
 class PatternMoments:
-    """Sufficient statistics of one pattern: number of subjects, mean products of their readings.
+    """Sufficient statistics of one pattern: number of subjects, means and mean products of their readings.
 
-    `products` (o, o) is of the observed latents only.
+    `means` (o,) and `products` (o, o) are of the observed latents only.
     """
 
     observed: Ints
     missing: Ints
     count: float
+    means: Floats
     products: Floats
 
 
 def gather_moments(readings: Floats, patterns: Sequence[Pattern]) -> list[PatternMoments]:
-    """Sufficient statistics of every pattern."""
-    moments = []
+    """Sufficient statistics of every pattern, from (N, q) readings."""
+    columns, moments = np.asfortranarray(readings), []
     for pattern in patterns:
-        part = readings[pattern.rows][:, pattern.observed]
-        products = part.T @ part / pattern.rows.size
-        moments.append(PatternMoments(pattern.observed, pattern.missing, float(pattern.rows.size), products))
+        count, o = float(pattern.rows.size), pattern.observed.size
+        sums, products = np.zeros(o), np.zeros((o, o))
+        for block in iterate_blocks(columns, pattern):
+            sums += block.sum(axis=1)
+            products += block @ block.T
+        moments.append(PatternMoments(pattern.observed, pattern.missing, count, sums / count, products / count))
     return moments
 
 
@@ -105,18 +142,21 @@ def log_likelihood(covariance: Floats, moments: Sequence[PatternMoments]) -> flo
     return total
 
 
-def start_covariance(readings: Floats, observed: Bools) -> Floats:
+def start_covariance(moments: Sequence[PatternMoments], q: int) -> Floats:
     """Pairwise-complete correlations of the readings, made positive definite.
 
     Pairs without a common subject start where they are independent given everything else that was
     observed with both, and EM, which learns nothing about them, leaves them about there.
     """
-    seen = observed.astype(np.float64)
-    overlap = seen.T @ seen
-    squares = (readings**2).T @ seen
+    overlap, products, squares = np.zeros((q, q)), np.zeros((q, q)), np.zeros((q, q))
+    for pattern in moments:
+        both = np.ix_(pattern.observed, pattern.observed)
+        overlap[both] += pattern.count
+        products[both] += pattern.count * pattern.products
+        squares[both] += pattern.count * np.diag(pattern.products)[:, None]  # [j, k]: of j where k is seen too
     norm = np.sqrt(np.maximum(squares * squares.T, 1e-300))
     # Pairs with a handful of common subjects start near zero.
-    found = np.clip(readings.T @ readings / norm, -0.99, 0.99) * overlap / (overlap + 10.0)
+    found = np.clip(products / norm, -0.99, 0.99) * overlap / (overlap + 10.0)
     np.fill_diagonal(found, 1.0)
     found = keep_definite(found)
     known = overlap >= FEWEST_IN_COMMON

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
@@ -147,7 +148,16 @@ class ScoreScale:
 
 
 def read_scores(latent: LatentCells, reader: GradeReader, curve: Floats) -> tuple[Floats, float, ScoreScale]:
-    """(readings, reliability, scale) of the observed subjects under a population curve.
+    """(readings, reliability, scale) of the observed subjects under a population curve."""
+    readings = np.empty(latent.grades.size)
+    reliability, scale = read_into(readings, np.ones(readings.size, dtype=np.bool_), latent, reader, curve)
+    return readings, reliability, scale
+
+
+def read_into(
+    column: Floats, seen: Bools, latent: LatentCells, reader: GradeReader, curve: Floats
+) -> tuple[float, ScoreScale]:
+    """Write readings under a population curve to `column`, where subjects were `seen`; returns (reliability, scale).
 
     A reading is E[score | noisy grade], with the mean and variance that the population would have
     taken out; `reliability` is the correlation of reading and score there.
@@ -159,8 +169,32 @@ def read_scores(latent: LatentCells, reader: GradeReader, curve: Floats) -> tupl
     mean = float(shares @ in_cell)
     deviation = math.sqrt(max(float(shares @ squared_in_cell) - mean**2, 1e-300))
     reliability = float(shares @ (in_cell * scale.scores)) / deviation
-    readings = np.interp(latent.grades, reader.grid, (expected - mean) / deviation)
-    return readings, min(reliability, 1.0), scale
+    _interpolate(latent.grades, reader.grid, (expected - mean) / deviation, seen, column)
+    return min(reliability, 1.0), scale
+
+
+@njit(cache=True, nogil=True)
+def _interpolate(points: Floats, grid: Floats, heights: Floats, seen: Bools, out: Floats) -> None:
+    """out[seen] = np.interp(points, grid, heights), for an even grid: no point's place is searched for."""
+    last = grid.size - 1
+    step, used = (grid[last] - grid[0]) / last, 0
+    for i in range(seen.size):
+        if not seen[i]:
+            continue
+        point = points[used]
+        used += 1
+        if point <= grid[0]:
+            out[i] = heights[0]
+        elif point >= grid[last]:
+            out[i] = heights[last]
+        else:
+            place = min(int((point - grid[0]) / step), last - 1)
+            if point < grid[place]:  # by rounding
+                place -= 1
+            elif point >= grid[place + 1]:
+                place += 1
+            slope = (heights[place + 1] - heights[place]) / (grid[place + 1] - grid[place])
+            out[i] = slope * (point - grid[place]) + heights[place]
 
 
 @dataclass(frozen=True)
@@ -169,7 +203,7 @@ class Readings:
 
     Attributes
     ----------
-    values : (N, q), zero where nothing was observed
+    values : (N, q), zero where nothing was observed; in Fortran's order
     reliability : (q,) correlation of reading and score; 0 for a latent with all mass in one cell
     scales : per latent, its cells
     """
@@ -186,21 +220,25 @@ class Readings:
 
 def read_release(release: RankRelease) -> Readings:
     """Readings under the margins as they were released, as if the ranked subjects were the population."""
-    values, reliability, scales = np.zeros(release.observed.shape), np.zeros(release.observed.shape[1]), []
+    values, reliability, scales = np.zeros(release.observed.shape, order="F"), np.zeros(release.observed.shape[1]), []
+    seen = np.asfortranarray(release.observed)
     for j, latent in enumerate(cells_of(release)):
         if latent.shares.size < 2:
             scales.append(ScoreScale.flat())
             continue
-        readings, reliability[j], scale = read_scores(latent, GradeReader.of(latent), latent.start)
-        values[release.observed[:, j], j] = readings
+        reliability[j], scale = read_into(values[:, j], seen[:, j], latent, GradeReader.of(latent), latent.start)
         scales.append(scale)
     return Readings(values, reliability, tuple(scales))
 
 
-def reading_noise(reliability: Floats, observed: Bools) -> Floats:
-    """(q, q) variance that the coins add to each correlation of readings."""
-    seen = observed.astype(np.float64)
-    counts = seen.sum(axis=0)
+def reading_noise(reliability: Floats, overlap: Floats, n_subjects: int) -> Floats:
+    """(q, q) variance that the coins add to each correlation of readings.
+
+    Parameters
+    ----------
+    overlap : (q, q) number of subjects with both readings, of `n_subjects` in all
+    """
+    counts = np.diag(overlap)
     # EM also learns of a pair from subjects that have only one of the two.
-    size = np.maximum(seen.T @ seen, np.outer(counts, counts) / seen.shape[0])
+    size = np.maximum(overlap, np.outer(counts, counts) / n_subjects)
     return np.asarray((1.0 - np.outer(reliability, reliability) ** 2) / np.maximum(size, 1.0))

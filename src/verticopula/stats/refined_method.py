@@ -71,7 +71,8 @@ def correlate_latents(
     reliability = np.where(flat, 1.0, refinement.readings.reliability)
     between = np.outer(reliability, reliability)
     scores = np.where(flat[:, None] | flat, 0.0, refinement.covariance / between)
-    variance = reading_noise(reliability, release.observed) / between**2
+    overlap = count_common(release.observed)
+    variance = reading_noise(reliability, overlap.astype(np.float64), release.n_subjects) / between**2
     strengths = np.where(flat, 1.0, [scale.strength for scale in scales])
     latent = scores / np.outer(strengths, strengths)
     latent_variance = variance / np.outer(strengths, strengths) ** 2
@@ -84,7 +85,6 @@ def correlate_latents(
             latent_variance[j, k] = latent_variance[k, j] = variance[j, k] * (12.0 * slope) ** 2
     np.fill_diagonal(latent, 1.0)
     np.fill_diagonal(latent_variance, 0.0)
-    overlap = count_common(release.observed)
     pairwise = PairwiseSpearman(np.clip(latent, -0.999, 0.999), latent_variance, overlap)
     deviations = _indicator_deviations(refinement, q)
     return assemble(pairwise, scores * np.outer(deviations, deviations), release.layout, margins, flat)

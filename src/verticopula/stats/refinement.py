@@ -6,7 +6,7 @@ holds, so it costs no budget, however long it iterates. `docs/explanation/refine
 Conventions: N subjects, q latents; cells, curves, scores and readings as in `readings.py`. Readings
 are taken for normal with covariance K in the population. The steps:
 
-1. `read_scores`    noisy grades -> readings and their reliability, under the current curves
+1. `read_into`      noisy grades -> readings and their reliability, under the current curves
 2. `em_step`        one step of EM for K over the missing patterns
 3. `locate_missing` where the model puts the subjects without a value, hence the next curves
 """
@@ -30,9 +30,11 @@ from verticopula.stats.correlation import prior_variance
 from verticopula.stats.em import (
     Pattern,
     PatternMoments,
+    count_together,
     em_step,
     find_patterns,
     gather_moments,
+    iterate_blocks,
     log_likelihood,
     regress,
     start_covariance,
@@ -48,7 +50,7 @@ from verticopula.stats.readings import (
     Readings,
     ScoreScale,
     cells_of,
-    read_scores,
+    read_into,
     reading_noise,
 )
 
@@ -109,12 +111,13 @@ def locate_missing(readings: Floats, patterns: Sequence[Pattern], covariance: Fl
     costs the same however many patterns there are.
     """
     counts = np.zeros((links.size, _DEVIATIONS.size, _LATENT_GRID.size))
+    columns = np.asfortranarray(readings)
     for pattern in patterns:
         if pattern.missing.size == 0:
             continue
         weights, deviations = predict_latents(covariance, links, pattern)
-        means = readings[pattern.rows][:, pattern.observed] @ weights.T
-        _count_on_grid(means, deviations, pattern.missing, _LATENT_GRID, _DEVIATIONS, counts)
+        for block in iterate_blocks(columns, pattern):
+            _count_on_grid(weights @ block, deviations, pattern.missing, _LATENT_GRID, _DEVIATIONS, counts)
     return np.asarray(np.einsum("jdg,dgt->jt", counts, _normal_kernels(), optimize=True))
 
 
@@ -138,18 +141,23 @@ def predict_latents(covariance: Floats, links: Floats, pattern: Pattern) -> tupl
     return weights * (kept / own)[:, None], np.sqrt(1.0 - kept**2 * explained)
 
 
-def correction_errors(readings: Floats, covariance: Floats, links: Floats, observed: Bools) -> Floats:
+def correction_errors(moments: Sequence[PatternMoments], covariance: Floats, links: Floats, overlap: Floats) -> Floats:
     """(q,) standard error of each latent's mean margin correction, in grades.
 
     The prediction's mean over the group without a value has the sampling variance of a regression
     fitted to the n others, (residual variance / n) * (squared distance of the two groups' mean readings),
     with the latents that most of the group has as predictors.
+
+    Parameters
+    ----------
+    overlap : (q, q) number of subjects with both readings
     """
-    seen = observed.astype(np.float64)
-    unseen = 1.0 - seen
-    counts, lacking = seen.sum(axis=0), unseen.sum(axis=0)
-    among_them = seen.T @ unseen  # [k, j]: subjects with k and without j
-    apart = readings.T @ unseen / np.maximum(among_them, 1.0) - readings.T @ seen / np.maximum(seen.T @ seen, 1.0)
+    n_subjects = sum(pattern.count for pattern in moments)
+    counts = np.diag(overlap)
+    lacking = n_subjects - counts
+    among_them = counts[:, None] - overlap  # [k, j]: subjects with k and without j
+    with_it, without = _sum_where_seen(moments, links.size)
+    apart = without / np.maximum(among_them, 1.0) - with_it / np.maximum(overlap, 1.0)
     errors = np.zeros(links.size)
     factors: dict[bytes, tuple[Ints, Any]] = {}
     for j in np.flatnonzero(lacking > 0.0).tolist():
@@ -163,31 +171,42 @@ def correction_errors(readings: Floats, covariance: Floats, links: Floats, obser
         both = np.column_stack([covariance[predictors, j], apart[predictors, j]])
         solved = cho_solve(factors[key][1], both, check_finite=False)
         left = max(1.0 - float(both[:, 0] @ solved[:, 0]), 0.0)
-        errors[j] = (
-            lacking[j] / seen.shape[0] * math.sqrt(left * float(both[:, 1] @ solved[:, 1]) / max(counts[j], 1.0))
-        )
+        errors[j] = lacking[j] / n_subjects * math.sqrt(left * float(both[:, 1] @ solved[:, 1]) / max(counts[j], 1.0))
     # A normal margin that moves by d moves its grades by d / (2 sqrt(pi)) on average.
     return np.asarray(errors / np.maximum(links, 1e-6) / (2.0 * math.sqrt(math.pi)))
+
+
+def _sum_where_seen(moments: Sequence[PatternMoments], q: int) -> tuple[Floats, Floats]:
+    """(q, q) twice: sums of k's readings over the subjects with j, and over those without it."""
+    sums, seen = np.zeros((len(moments), q)), np.zeros((len(moments), q))
+    for index, pattern in enumerate(moments):
+        sums[index, pattern.observed] = pattern.count * pattern.means
+        seen[index, pattern.observed] = 1.0
+    return sums.T @ seen, sums.T @ (1.0 - seen)
 
 
 @njit(cache=True, nogil=True)
 def _count_on_grid(
     means: Floats, deviations: Floats, latents: Ints, grid: Floats, levels: Floats, counts: Floats
 ) -> None:
-    """Add every prediction to `counts` (latent, deviation, mean), shared between the four nearest points."""
+    """Add every prediction to `counts` (latent, deviation, mean), shared between the four nearest points.
+
+    Parameters
+    ----------
+    means : (latents, subjects)
+    """
     step, width = grid[1] - grid[0], levels[1] - levels[0]
     for j in range(latents.size):
+        found = np.zeros(grid.size)
+        for i in range(means.shape[1]):
+            place = min(max((means[j, i] - grid[0]) / step, 0.0), grid.size - 1.000000001)
+            g = int(place)
+            found[g] += 1.0 - (place - g)
+            found[g + 1] += place - g
         level = min(max((deviations[j] - levels[0]) / width, 0.0), levels.size - 1.000000001)
         d = int(level)
-        upper = level - d
-        for i in range(means.shape[0]):
-            place = min(max((means[i, j] - grid[0]) / step, 0.0), grid.size - 1.000000001)
-            g = int(place)
-            right = place - g
-            counts[latents[j], d, g] += (1.0 - upper) * (1.0 - right)
-            counts[latents[j], d, g + 1] += (1.0 - upper) * right
-            counts[latents[j], d + 1, g] += upper * (1.0 - right)
-            counts[latents[j], d + 1, g + 1] += upper * right
+        counts[latents[j], d] += (1.0 - (level - d)) * found
+        counts[latents[j], d + 1] += (level - d) * found
 
 
 # ---- the whole refinement ----------------------------------------------------------------
@@ -244,14 +263,16 @@ def refine(
     """Iterate readings, EM and curves until nothing moves, for at most `rounds` rounds."""
     latents = cells_of(release)
     flat = np.array([latent.shares.size < 2 for latent in latents])
-    observed = release.observed & ~flat  # a latent with one cell says nothing
+    observed = np.asfortranarray(release.observed & ~flat)  # a latent with one cell says nothing
     patterns = find_patterns(observed)
     moving = ~observed.all(axis=0) & ~flat
     readers = {j: GradeReader.of(latent) for j, latent in enumerate(latents) if not flat[j]}
     curves = [latent.start for latent in latents]
     scales = [ScoreScale.of(curve) if curve.size else ScoreScale.flat() for curve in curves]
-    readings = np.zeros(observed.shape)
+    readings = np.zeros(observed.shape, order="F")
     reliability = np.zeros(flat.size)
+    overlap = count_together(patterns, flat.size)
+    lacking_alike = _group_alike(patterns, moving)
     missing_share = 1.0 - float(observed.mean(axis=0)[~flat].min(initial=1.0))
     # Never quite none: the indicators of one nominal column depend on each other.
     prior = max(REFINEMENT_TUNING.prior_subjects_per_latent * flat.size * missing_share, REFINEMENT_TUNING.least_prior)
@@ -262,19 +283,22 @@ def refine(
     for round_number in range(rounds):
         for j in readers:
             if round_number == 0 or moving[j]:
-                readings[observed[:, j], j], reliability[j], scales[j] = read_scores(latents[j], readers[j], curves[j])
+                reliability[j], scales[j] = read_into(readings[:, j], observed[:, j], latents[j], readers[j], curves[j])
         moments = gather_moments(readings, patterns)
-        before = start_covariance(readings, observed) if round_number == 0 else covariance
+        before = start_covariance(moments, flat.size) if round_number == 0 else covariance
         covariance = to_correlation(
             _em_steps(before, moments, prior, REFINEMENT_TUNING.em_steps if moving.any() else 1)
         )
         history.append(log_likelihood(covariance, moments))
         change = float(np.max(np.abs(covariance - before))) if moving.any() else 0.0
         links = reliability * np.array([scale.strength for scale in scales])
-        damped = damp_noise(covariance, reliability, observed)
+        damped = damp_noise(covariance, reading_noise(reliability, overlap, release.n_subjects))
         located = locate_missing(readings, patterns, damped, links)
-        errors = correction_errors(readings, damped, links, observed)
-        curve_change = _update_curves(curves, latents, scales, moving, located, errors, observed)
+        errors = correction_errors(moments, damped, links, overlap)
+        shares = np.diag(overlap) / release.n_subjects
+        curve_change = _update_curves(
+            curves, latents, scales, lacking_alike, located / release.n_subjects, errors, shares
+        )
         progress(round_number + 1, rounds)
         if max(change, curve_change) < tolerance:
             break
@@ -300,33 +324,47 @@ def refine(
     return Refinement(Readings(readings, reliability, tuple(scales)), covariance, knots, report)
 
 
+def _group_alike(patterns: Sequence[Pattern], moving: Bools) -> list[list[int]]:
+    """The latents whose curves move, those with the same subjects missing together."""
+    groups: dict[bytes, list[int]] = {}
+    seen = np.zeros((moving.size, len(patterns)), dtype=np.bool_)
+    for index, pattern in enumerate(patterns):
+        seen[pattern.observed, index] = True
+    for j in np.flatnonzero(moving).tolist():
+        groups.setdefault(seen[j].tobytes(), []).append(j)
+    return list(groups.values())
+
+
 def _update_curves(
     curves: list[Floats],
     latents: Sequence[LatentCells],
     scales: Sequence[ScoreScale],
-    moving: Bools,
+    groups: Sequence[Sequence[int]],
     located: Floats,
     errors: Floats,
-    observed: Bools,
+    shares: Floats,
 ) -> float:
-    """A(u) = [n u + sum over missing of P(latent <= threshold at A(u))] / N, once; returns the largest move.
+    """A(u) = s u + sum over missing of P(latent <= threshold at A(u)) / N, once; returns the largest move.
 
     The corrections of latents with the same subjects missing are estimated from the same subjects, so
     they are judged together: none if their mean square is below that of their standard errors, all
     of it if it is twice that. Few subjects and little bias, no correction.
+
+    Parameters
+    ----------
+    groups : latents with the same subjects missing
+    located : (q, grid) as `locate_missing` counts them, over N
+    shares : (q,) s, of the subjects that have a value
     """
-    found = {}
-    for j in np.flatnonzero(moving).tolist():
-        below = np.interp(scales[j].thresholds, _LATENT_GRID, located[j])
-        found[j] = (float(observed[:, j].sum()) * latents[j].start + below) / observed.shape[0] - latents[j].start
-    groups: dict[bytes, list[int]] = {}
-    for j in found:
-        groups.setdefault(np.packbits(observed[:, j]).tobytes(), []).append(j)
     largest = 0.0
-    for group in groups.values():
+    for group in groups:
+        found = {}
+        for j in group:
+            below = np.interp(scales[j].thresholds, _LATENT_GRID, located[j])
+            found[j] = shares[j] * latents[j].start + below - latents[j].start
         # A curve that moves takes part of the missing along, at most all of them. That part is known well
         # enough to step further than the plain iteration would, which crawls where much is missing.
-        missing = 1.0 - float(observed[:, group[0]].mean())
+        missing = 1.0 - float(shares[group[0]])
         shifts = {j: found[j] - missing * (curves[j] - latents[j].start) for j in group}
         size = sum(_mean_shift(latents[j].start, shift) ** 2 for j, shift in shifts.items())
         kept = min(1.0, max(0.0, size / max(float(np.sum(errors[group] ** 2)), 1e-300) - 1.0))
@@ -367,13 +405,12 @@ def _mean_shift(grades: Floats, shift: Floats) -> float:
     return float(np.trapezoid(np.concatenate([[0.0], shift, [0.0]]), np.concatenate([[0.0], grades, [1.0]])))
 
 
-def damp_noise(covariance: Floats, reliability: Floats, observed: Bools) -> Floats:
+def damp_noise(covariance: Floats, noise: Floats) -> Floats:
     """The matrix with every entry shrunk as far as the coins' noise says.
 
     Predicting latents divides by reliabilities; at strong privacy it would divide noise by little.
     """
-    off = ~np.eye(reliability.size, dtype=bool)
-    noise = reading_noise(reliability, observed)
+    off = ~np.eye(noise.shape[0], dtype=bool)
     if not off.any():
         return covariance
     spread = prior_variance(covariance[off], noise[off])
