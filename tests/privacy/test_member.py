@@ -296,7 +296,7 @@ def test_a_cohort_that_would_not_fit_into_memory_is_refused_before_consent() -> 
 
 
 def test_open_studies_together_hold_no_more_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member_module, "_MOST_CELLS", 3 * 120 * 2)  # three studies of 120 people and two columns
+    monkeypatch.setattr(member_module, "MOST_CELLS", 3 * 120 * 2)  # three studies of 120 people and two columns
     one = member(policy=Policy(open_studies=20))
     for number in range(6):
         study = f"study {number}"

@@ -7,47 +7,27 @@ a member made anew on the same vault goes on where the last one stopped.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
-import os
-import re
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from verticopula.data.column_encoding import EncodedColumn, decode_column
-from verticopula.data.column_ranges import can_hold
-from verticopula.data.synthetic_marks import write_marked
 from verticopula.data.tables import OwnTable
 from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError, SettingsError, VersionMismatch
-from verticopula.matching.keyed_hashes import (
-    CHECK_BYTES,
-    HASH_BYTES,
-    cohort_digest,
-    count_repeats,
-    hash_ids,
-    hash_order,
-    key_check,
-    study_key,
-)
-from verticopula.matching.private_intersection import POINT_BYTES, mask_points, new_mask, points_of
+from verticopula.matching.private_intersection import new_mask
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
-from verticopula.privacy.mark_statement import mark_synthetic
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
-from verticopula.privacy.policy import CappedEpsilons, Caps, Policy
+from verticopula.privacy.policy import CappedEpsilons, Policy
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.release import spent_on, spent_on_people
-from verticopula.privacy.statement import NOTICE_FILE, state_privacy
+from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.messages import (
     MESSAGE_VERSION,
     BeginReply,
@@ -63,70 +43,27 @@ from verticopula.protocol.messages import (
     PlaceRequest,
     Reply,
     Request,
-    SignedAsking,
 )
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.joined_study import JoinedStudy
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.party.point_signatures import PointSignatures
+from verticopula.protocol.party.party_store import PartyStore
+from verticopula.protocol.party.party_terms import PartyTerms, said_by
 from verticopula.protocol.party.ready_studies import ReadyStudies
+from verticopula.protocol.party.row_alignment import MOST_CELLS, RowAlignment
 from verticopula.protocol.party.study_admission import StudyAdmission
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.study_refusals import StudyRefusals
-from verticopula.protocol.study_lifecycle import Alignment, LedgerHead
+from verticopula.protocol.party.synthetic_block import write_block
 from verticopula.protocol.study_proposal import (
     StudyContext,
-    asking_statement,
-    check_requester_and_purpose,
-    check_study_name,
     federation_fingerprint,
 )
-from verticopula.schema.columns import Column
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.federation import Federation, seeded_study_name
-from verticopula.schema.methods import METHODS, RAW_REGRESSION
-from verticopula.schema.study_settings import check_roles
-from verticopula.schema.units import Unit
-from verticopula.storage.blobs import Blobs
-from verticopula.storage.known_tables import TableAccount
-from verticopula.storage.ledger import Ledger
-from verticopula.storage.record_store import RecordStore
+from verticopula.schema.methods import RAW_REGRESSION
 
 logger = logging.getLogger(__name__)
-
-_MOST_SUBJECTS = 10_000_000
-_MOST_CELLS = 2**26  # of a table among a cohort that is much larger: half a gigabyte, before anybody has consented
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
-
-
-class PartyStore(Protocol):
-    """What a member keeps between runs; on disk it is a `storage.vault.PartyStore`."""
-
-    @property
-    def ledger(self) -> Ledger: ...
-
-    @property
-    def studies(self) -> RecordStore: ...
-
-    @property
-    def replies(self) -> Blobs: ...
-
-    @property
-    def fits(self) -> Blobs: ...
-
-    def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount: ...
-
-    def overlapping(self, account: TableAccount) -> tuple[str, ...]: ...
-
-    def head(self) -> LedgerHead: ...
-
-    def check_witness(self, count: int, digest: str) -> None: ...
-
-    def count_withdrawals(self) -> int: ...
-
-    def without_withdrawn(
-        self, table: pl.DataFrame, column: str, until: int | None = None
-    ) -> tuple[pl.DataFrame, int]: ...
 
 
 class Member:
@@ -179,8 +116,6 @@ class Member:
     ) -> None:
         if party not in {p.name for p in federation.parties}:
             raise SettingsError(f"no party {party!r} in the federation")
-        if key is not None:
-            study_key(key, "")  # a key that is too short is found now
         self.name = party
         self.federation = federation
         self.policy = Policy() if policy is None else policy
@@ -189,8 +124,6 @@ class Member:
         self._table = OwnTable.check(federation.party(party), known, federation.id)
         self.subjects, self.left_out = known.height, table.height - known.height
         self.notes = self._table.notes()  # about single cells: for this party's own log, and for no message
-        self._by_id = self._table.ids.arg_sort().to_numpy().astype(np.int64)
-        self._key = key
         self._out = out
         self._authenticity = authenticity
         if authenticity is None and key is not None:  # the coordinator, who relays public keys, does not have it
@@ -198,6 +131,10 @@ class Member:
         self._executor = executor
         self._on_column = on_column
         self._fingerprint = federation_fingerprint(federation)
+        self._rows = RowAlignment(party, federation, self._fingerprint, self._table, key, self._authenticity)
+        self._terms = PartyTerms(
+            party, federation, self._fingerprint, self._table, self._rows, vault, self._authenticity
+        )
         refusals = StudyRefusals(
             party,
             vault.studies,
@@ -214,9 +151,8 @@ class Member:
             self.policy.remember(vault.studies, self._account.table, self._account.overlapping)
         self._lock = threading.RLock()
         self._parties: ReadyStudies[LocalParty] = ReadyStudies(
-            lambda one: sum(column.values.size for column in one.table.columns.values()), _MOST_CELLS
+            lambda one: sum(column.values.size for column in one.table.columns.values()), MOST_CELLS
         )
-        self._points: dict[str, NDArray[np.uint8]] = {}  # the last study's, by its mask: they take a while
 
     @property
     def snapshot(self) -> str:
@@ -303,8 +239,8 @@ class Member:
         too. Public in this setting; no epsilon covers it. In the order of the hashes, so not even the table's order
         is told.
         """
-        self._check_terms(request)
-        table = self._digest(request.alignment, seeded=request.seed is not None)
+        self._terms.check(request, self.policy)
+        table = self._rows.digest(request.alignment, seeded=request.seed is not None)
         record = JoinedStudy(
             request.method,
             request.alignment,
@@ -314,32 +250,28 @@ class Member:
             requester=request.requester,
             purpose=request.purpose,
             withdrawals=self.withdrawals,
-            **_said_by(request),
+            **said_by(request),
         )
         if self._agreed_before(request.study, record) is None:
             # Without the lock: a steward may take their time, and keeps nobody waiting.
             self._admission.allow(request, table)
-            self._check_terms(request)  # the policy may have changed meanwhile
+            self._terms.check(request, self.policy)  # the policy may have changed meanwhile
         with self._lock:
             known = self._agreed_before(request.study, record)
             if known is None:
                 mask = new_mask().hex() if request.alignment == "psi" else ""
                 record = replace(record, mask=mask, begun=self._clock())
-                self._use_token(request)
+                self._terms.use_token(request)
                 self._write(request.study, record)
             else:
                 record = known
-            hashes, order = self._hashes(request.study, record)
+            hashes, order = self._rows.hashes(request.study, record)
             keeps = self.policy.synthetic == "keep"
             if record.keeps != keeps:
                 record = replace(record, keeps=keeps)
                 self._write(request.study, record)
-        check = np.zeros(CHECK_BYTES, dtype=np.uint8)
-        if record.alignment == "hash":
-            check = key_check(self._hash_key(), request.study)
-        signature = b""
-        if record.alignment == "psi":
-            signature = self._signatures().sign(request.study, (self.name,), hashes[order])
+        check = self._rows.prove_key(request.study, record)
+        signature = self._rows.sign_points(request.study, record, hashes[order])
         count, head = self.vault.head()
         return BeginReply(self.name, check, hashes[order], keeps, count, head, signature=signature)
 
@@ -355,109 +287,8 @@ class Member:
             )
         return known
 
-    def _check_terms(self, request: BeginRequest) -> None:
-        check_study_name(self.name, request.study)
-        check_requester_and_purpose(request.requester, request.purpose, *_said_by(request).values())
-        if request.asking is not None:
-            self._check_asking(request, request.asking)
-        if request.federation != self._fingerprint:
-            raise PolicyRefused(
-                f"party {self.name!r}: the coordinator's federation file is not the same as this party's own; parties, "
-                f"columns, ranges, response and id rules must be equal in both. This party's is version "
-                f"{self.federation.version} ({self._fingerprint[:12]}), that of the study is {request.federation[:12]}"
-            )
-        if request.method != RAW_REGRESSION and request.method not in METHODS:
-            # A steward, and the log, would be shown what the coordinator likes.
-            raise PolicyRefused(f"party {self.name!r} does not know the method that the study is to be opened for")
-        self.policy.check(self.name, request.method, (), ())
-        self.policy.check_columns(self.name, (column.name for column in self._table.party.columns))
-        if len(self._table.ids) < self.policy.min_subjects:
-            raise PolicyRefused(f"party {self.name!r} has fewer subjects than its policy asks for")
-        if request.method != RAW_REGRESSION:
-            try:
-                check_roles(self.federation, METHODS[request.method])
-            except SettingsError as error:
-                raise PolicyRefused(f"party {self.name!r}: {error}") from None
-        if request.alignment not in get_args(Alignment):
-            raise PolicyRefused(f"party {self.name!r} does not know this way of alignment")
-        self._check_alignment(request.alignment)
-        if request.alignment == "hash":
-            self._hash_key()
-        if request.seed is not None and not self.policy.allow_seeded:
-            raise PolicyRefused(
-                f"party {self.name!r} does not take part in seeded studies: a seed that the coordinator knows undoes "
-                "the noise (allow_seeded = true in its policy would allow it, for simulations)"
-            )
-        if request.seed is not None and self.policy.caps != Caps():
-            raise PolicyRefused(
-                f"party {self.name!r} does not take part in seeded studies: epsilon is infinite where the coordinator "
-                "knows the noise, and its policy has caps"
-            )
-        if request.witness_count > 0:
-            self.vault.check_witness(request.witness_count, request.witness_head)
-
-    def _check_asking(self, request: BeginRequest, asking: SignedAsking) -> None:
-        """ProtocolError unless a study lead of the federation has signed who asks, and for what method."""
-        said = asking_statement(request.federation, request.method, request.requester, request.purpose, asking)
-        known = asking.lead in self.federation.network.leads and self._authenticity is not None
-        if not known or not self._verifies(asking.lead, said, asking.signature):
-            raise ProtocolError(
-                f"party {self.name!r}: who asks for this study is not signed by a lead of the federation"
-            )
-        self._check_token(request)
-
-    def _verifies(self, signer: str, statement: bytes, signature: bytes) -> bool:
-        return self._authenticity is not None and self._authenticity.verify(signer, statement, signature)
-
-    def _check_token(self, request: BeginRequest) -> None:
-        """A lead's signature is for one study; ProtocolError where the coordinator uses it for another."""
-        known = None if request.asking is None else self.vault.studies.get(f"asking:{request.asking.token}")
-        if known is not None and known["study"] != request.study:
-            raise ProtocolError(f"party {self.name!r}: what the lead has signed belongs to another study")
-
-    def _use_token(self, request: BeginRequest) -> None:
-        self._check_token(request)
-        if request.asking is not None:
-            self.vault.studies.put(f"asking:{request.asking.token}", {"study": request.study})
-
-    def _check_alignment(self, alignment: str) -> None:
-        """PolicyRefused unless the policy allows this way to find who is who."""
-        allowed = self.policy.alignments
-        if allowed is not None and alignment not in allowed:
-            raise PolicyRefused(f"party {self.name!r} does not take part in studies aligned by {alignment!r}")
-        if alignment == "psi" and self._authenticity is None:
-            raise PolicyRefused(f"party {self.name!r} has no key to sign its points with, which alignment 'psi' needs")
-
-    def _hash_key(self) -> bytes:
-        if self._key is None:
-            raise PolicyRefused(f"party {self.name!r} has no id key, which alignment 'hash' needs")
-        return self._key
-
-    def _hashes(self, study: str, record: JoinedStudy) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Every row's hash, or its point, in the table's order; and the order in which they are sent."""
-        if record.alignment == "hash":
-            hashes = hash_ids(self._table.ids, study_key(self._hash_key(), study))
-        else:
-            if record.mask not in self._points:
-                points = points_of(self._table.ids, study)
-                self._points = {record.mask: mask_points(points, bytes.fromhex(record.mask))}
-            hashes = self._points[record.mask]
-        # A seeded study is no secret anyway, and in the table's order it equals one in a single process.
-        return hashes, hash_order(hashes) if record.seed is None else np.arange(hashes.shape[0])
-
-    def _digest(self, alignment: str, *, seeded: bool) -> str:
-        """Of all that a study begins with: the table, and for `hash` the key. It stays in the vault."""
-        rows = np.arange(self._by_id.size) if seeded else self._by_id  # only a seeded study sends its rows in order
-        digest = hashlib.sha256(self._hash_key() if alignment == "hash" else b"")
-        for text in self._table.ids.gather(rows).to_list():
-            digest.update(f"{len(text)}:{text}".encode())
-        for column in self._table.columns.values():
-            seen = column.observed[rows]
-            digest.update(seen.tobytes() + np.where(seen, column.values[rows], 0.0).tobytes())
-        return digest.hexdigest()
-
     def _check_unchanged(self, record: JoinedStudy) -> None:
-        if self._digest(record.alignment, seeded=record.seed is not None) != record.table:
+        if self._rows.digest(record.alignment, seeded=record.seed is not None) != record.table:
             raise self._changed()
 
     def _check_people(self, record: JoinedStudy) -> None:
@@ -486,39 +317,14 @@ class Member:
         """
         with self._lock:
             record = self._known(request.study)
-            self._check_alignment(record.alignment)
-            self._check_points(request, record)
-            signed, cohort = self._signatures().check(request, record.listed)
-            if record.masked.get(request.origin, signed.digest) != signed.digest:
-                raise ProtocolError(f"party {self.name!r} has masked another list of {request.origin!r}")
-            if record.masked.get(request.origin) != signed.digest:
-                masked_lists = {**record.masked, request.origin: signed.digest}
-                self._write(request.study, replace(record, masked=masked_lists, listed=cohort))
-        try:
-            masked = mask_points(request.points, bytes.fromhex(record.mask))
-        except ValueError:
-            raise ProtocolError(f"party {self.name!r}: a point among those of {request.origin!r} is none") from None
-        signature = self._signatures().sign(request.study, (*signed.masked_by, self.name), masked)
-        logger.info("party %s: study %s: masked %d points of %s", self.name, request.study, len(masked), request.origin)
-        return MaskReply(self.name, request.origin, masked, signature=signature)
-
-    def _signatures(self) -> PointSignatures:
-        assert self._authenticity is not None  # `_check_alignment`
-        return PointSignatures(self.name, self.federation, self._fingerprint, self._authenticity, len(self._table.ids))
-
-    def _check_points(self, request: MaskRequest, record: JoinedStudy) -> None:
-        late = record.is_placed and request.origin not in record.masked
-        if record.alignment != "psi" or late:
-            raise ProtocolError(f"party {self.name!r}: nothing is to be masked in this study, or no longer")
-        if request.origin == self.name or request.origin not in {p.name for p in self.federation.parties}:
-            raise ProtocolError(f"party {self.name!r} masks the points of the other parties only")
-        points, n_rows = request.points, len(self._table.ids)
-        if points.dtype != np.uint8 or points.ndim != 2 or points.shape[1] != POINT_BYTES:
-            raise ProtocolError(f"party {self.name!r}: points have {POINT_BYTES} bytes each")
-        cohort = self.federation.response.party
-        least, most = n_rows if request.origin == cohort else 1, n_rows if self.name == cohort else _MOST_SUBJECTS
-        if not least <= points.shape[0] <= most:
-            raise ProtocolError(f"party {self.name!r}: {request.origin!r} cannot have so many subjects of this cohort")
+            self._terms.check_alignment(record.alignment, self.policy)
+            noted = self._rows.note_list(request, record)
+            if noted is not record:
+                self._write(request.study, noted)
+        reply = self._rows.mask(request, record)
+        n_points = len(reply.points)
+        logger.info("party %s: study %s: masked %d points of %s", self.name, request.study, n_points, request.origin)
+        return reply
 
     # ---- finding the place ---------------------------------------------------------------
 
@@ -526,55 +332,10 @@ class Member:
         with self._lock:
             record = self._known(request.study)
             self._check_unchanged(record)
-            self._check_positions(request)
-            if record.listed not in (0, request.n_subjects):
-                raise ProtocolError(f"party {self.name!r}: the cohort has another size than was signed")
-            hashes, order = self._hashes(request.study, record)
-            self._check_cohort(request, record, hashes[order])
-            by_row = np.empty_like(request.positions)
-            by_row[order] = request.positions
-            placed = replace(
-                record,
-                n_subjects=int(request.n_subjects),
-                positions=by_row[self._by_id],
-                cohort=cohort_digest(request.hashes),
-            )
-            if record.is_placed and not record.is_same_place(placed):
-                raise ProtocolError(f"party {self.name!r}: the cohort of this study is settled, and it is another one")
+            placed = self._rows.place(request, record)
             if not record.is_placed:
                 self._write(request.study, placed)
         return PlaceReply(self.name, placed.n_subjects, placed.cohort)
-
-    def _check_cohort(self, request: PlaceRequest, record: JoinedStudy, own: NDArray[np.uint8]) -> None:
-        """ProtocolError unless the cohort's list has this party's rows where it is told they are, and nobody twice.
-
-        With `hash`, whoever holds the key can tell from the list whether somebody is in the cohort. With `psi` a party
-        cannot know its own rows in the list: a person's blocks may then stand in several rows, and secure sums are
-        priced for that.
-        """
-        listed = request.hashes
-        if listed.dtype != np.uint8 or listed.shape != (request.n_subjects, HASH_BYTES):
-            raise ProtocolError(f"party {self.name!r}: the cohort's list does not have a hash for each subject")
-        if count_repeats(listed):
-            raise ProtocolError(f"party {self.name!r}: somebody is twice in the cohort's list")
-        if record.alignment == "hash" and not np.array_equal(listed[request.positions], own):
-            raise ProtocolError(f"party {self.name!r}: the cohort's list has other subjects in the places of its rows")
-
-    def _check_positions(self, request: PlaceRequest) -> None:
-        n, positions, n_rows = request.n_subjects, request.positions, len(self._table.ids)
-        whole = isinstance(n, int | np.integer) and not isinstance(n, bool)
-        if not whole or not n_rows <= n <= max(_MOST_SUBJECTS, n_rows):
-            raise ProtocolError(f"party {self.name!r}: the cohort cannot have this size")
-        if n > 10 * n_rows and n * len(self._table.party.columns) > _MOST_CELLS:
-            raise ProtocolError(f"party {self.name!r}: its table in a cohort of this size would not fit into memory")
-        if self.federation.response.party == self.name and n != n_rows:
-            raise ProtocolError(f"party {self.name!r}: its own {n_rows} subjects are the cohort")
-        if not isinstance(positions, np.ndarray) or positions.dtype != np.int64 or positions.shape != (n_rows,):
-            raise ProtocolError(f"party {self.name!r}: expected a place for each of its {n_rows} rows")
-        if positions.min() < 0 or positions.max() >= n:
-            raise ProtocolError(f"party {self.name!r}: a place lies outside the cohort")
-        if np.bincount(positions, minlength=n).max() > 1:
-            raise ProtocolError(f"party {self.name!r}: two rows have the same place in the cohort")
 
     # ---- the study itself ----------------------------------------------------------------
 
@@ -589,7 +350,7 @@ class Member:
             self._check_people(record)
             if record.seed is not None and not self.policy.allow_seeded:
                 raise PolicyRefused(f"party {self.name!r} does not take part in seeded studies any more")
-            self._check_alignment(record.alignment)
+            self._terms.check_alignment(record.alignment, self.policy)
             if record.keeps is False and self.policy.synthetic == "keep":
                 raise PolicyRefused(
                     f"party {self.name!r} keeps its synthetic block by now, and said otherwise when this study was "
@@ -603,12 +364,10 @@ class Member:
 
     def _make_ready(self, record: JoinedStudy) -> LocalParty:
         self._check_unchanged(record)
-        positions = np.empty_like(record.positions)
-        positions[self._by_id] = record.positions
         seeded = record.seed is not None
         noise: Noise = SecureNoise() if record.seed is None else SeededNoise(record.seed).derive(self.name)
         return LocalParty(
-            self._table.in_cohort(record.n_subjects, positions),
+            self._rows.in_cohort(record),
             noise=noise,
             ledger=self.vault.ledger,
             policy=self.policy,
@@ -691,7 +450,6 @@ class Member:
     # ---- the synthetic block -------------------------------------------------------------
 
     def _write_block(self, request: BlockRequest) -> BlockReply:
-        """The party's own synthetic columns as files; nobody else has them in this form."""
         record = self._known(request.study)
         if not record.is_placed:
             raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
@@ -699,32 +457,9 @@ class Member:
         self._consents(record).agreed(request.study)
         if self._out is None:
             return BlockReply(self.name, 0)
-        columns = self._table.party.written_columns
-        rows = len(request.values[0]) if request.values else 0
-        fits = request.columns == tuple(c.name for c in columns) and len(request.values) == len(columns) and rows > 0
-        if not fits or not _block_fits(request.values, columns, rows):
-            raise ProtocolError(f"party {self.name!r}: the synthetic block does not fit its columns")
-        frame = pl.DataFrame([decode_column(v, c) for v, c in zip(request.values, columns, strict=True)])
-        folder = self._out / _file_name(request.study)
-        folder.mkdir(parents=True, exist_ok=True)
         cost = state_privacy(e for e in self.vault.ledger if e.study == request.study and e.party == self.name)
-        unit = METHODS[record.method].default_unit if record.method in METHODS else Unit.PERSON
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".") as partly:  # whole files or none
-            for path in write_marked(
-                frame, Path(partly), self.name, mark_synthetic(request.study, record.method, cost, unit)
-            ):
-                os.replace(path, folder / path.name)
-        said = cost.warnings
-        (folder / NOTICE_FILE).unlink(missing_ok=True)
-        if said:
-            (folder / NOTICE_FILE).write_text("\n".join(said) + "\n", encoding="utf-8")
+        rows = write_block(request, self._table.party, self._out, record.method, cost)
         return BlockReply(self.name, rows)
-
-
-def _said_by(request: BeginRequest) -> dict[str, Any]:
-    """Who has signed that they ask, how to reach them, and what for."""
-    asking = request.asking
-    return {} if asking is None else {"lead": asking.lead, "contact": asking.contact, "use": asking.use}
 
 
 def _words_of(record: JoinedStudy) -> dict[str, Any]:
@@ -736,26 +471,3 @@ def _method_of(request: Request) -> str:
     """The method that a request belongs to; those of a regression on raw columns do not say it."""
     asked = request.proposal if isinstance(request, ConsentRequest) else request
     return str(getattr(asked, "method", RAW_REGRESSION))
-
-
-def _block_fits(values: Sequence[NDArray[np.float64]], columns: Sequence[Column], rows: int) -> bool:
-    """Whether these can be synthetic values, or category codes, of a party's columns; NaN is an empty one.
-
-    A required column is empty only where the whole row is: there, the party does not know the synthetic person.
-    """
-    if not all(own.dtype == np.float64 and own.shape == (rows,) for own in values):
-        return False
-    empty = np.isnan(np.array(values))
-    known = ~empty.all(axis=0)
-    return all(
-        can_hold(column, own[~gaps]) and not (column.required and gaps[known].any())
-        for own, gaps, column in zip(values, empty, columns, strict=True)
-    )
-
-
-def _file_name(study: str) -> str:
-    """A folder's name for a study, whatever the coordinator called it; two studies never share one."""
-    if _FILE_NAME.fullmatch(study):
-        return study
-    digest = hashlib.sha256(study.encode()).hexdigest()[:16]
-    return f"{re.sub('[^A-Za-z0-9_-]+', '_', study).strip('_-')[:80] or 'study'}~{digest}"  # ~ is in no plain name

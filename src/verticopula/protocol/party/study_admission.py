@@ -13,6 +13,7 @@ from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.release import Release
 from verticopula.protocol.messages import BeginRequest
 from verticopula.protocol.party.consent_question import ConsentQuestion
+from verticopula.protocol.party.party_terms import said_by
 from verticopula.protocol.party.study_refusals import StudyRefusals, begun_name
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.storage.record_store import RecordStore
@@ -70,10 +71,8 @@ class StudyAdmission:
             request.purpose,
             request.alignment,
             seeded=request.seed is not None,
-            lead="" if request.asking is None else request.asking.lead,
-            contact="" if request.asking is None else request.asking.contact,
-            use="" if request.asking is None else request.asking.use,
             table=table,
+            **said_by(request),
         )
         party, records = self.refusals.party, self.refusals.records
         begun = begun_name(self.refusals.federation, party, request.study)
