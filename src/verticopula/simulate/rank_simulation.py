@@ -10,7 +10,7 @@ shrinkage, repair) happens at the true scale.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -129,8 +129,8 @@ class SimulatedRelease(RankRelease):
         """Counts with a few cells only: with_binomial_sampler, and as good where nothing is tied."""
         return [_coarsen(latent) for latent in super().latent_margins]
 
-    def grades(self) -> list[Floats]:
-        return list(self.noisy_grades)
+    def grades(self) -> Iterator[Floats]:
+        return iter(self.noisy_grades)
 
     def grade_noise(self) -> Floats:
         return self.noise

@@ -26,6 +26,8 @@ from verticopula.stats.bridge import GradeShape, invert_pair
 
 Floats = NDArray[np.float64]
 
+_ROWS_AT_ONCE = 1 << 13  # their grades stay in the cache
+
 
 @dataclass(frozen=True)
 class PairwiseSpearman:
@@ -63,14 +65,12 @@ def spearman_pairwise(grades: Floats, observed: NDArray[np.bool_], noise: Floats
     it only what an entry's own overlap adds beyond the cohort: what all entries share is the
     sample itself, and shrinking that would bias regressions that are exact in the sample.
     """
-    seen = observed.astype(np.float64)
-    n_seen = seen.sum(axis=0)
-    overlap = seen.T @ seen
+    overlap, product, mean, square = _sum_pairs(grades, observed)
+    n_seen = np.diag(overlap)
     size = np.maximum(overlap, 1.0)
-    product = grades.T @ grades / size
-    mean = grades.T @ seen / size  # mean[j, k]: of column j where k is observed too
+    product, mean, square = product / size, mean / size, square / size
     known = np.maximum(spread, 1e-12)[:, None] * np.ones_like(overlap)  # no spread, no correlation: never 0/0
-    found = (grades**2).T @ seen / size - mean**2 - noise[:, None]
+    found = square - mean**2 - noise[:, None]
     complete = overlap >= n_seen[:, None]
     # A variance that is known only to a quarter of itself would do more harm than the cohort's.
     too_noisy = math.sqrt(2.0) * (noise[:, None] + known) / np.sqrt(size) > 0.25 * known
@@ -82,6 +82,27 @@ def spearman_pairwise(grades: Floats, observed: NDArray[np.bool_], noise: Floats
     apart = np.maximum(1.0 / size - 1.0 / observed.shape[0], 0.0)
     sampling = (1.0 - np.clip(rho, -1.0, 1.0) ** 2) ** 2 * apart
     return PairwiseSpearman(rho, coins + sampling, overlap.astype(np.int64))
+
+
+def _sum_pairs(grades: Floats, observed: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats, Floats]:
+    """(q, q) each: subjects with j and k, sums of j times k, of j where k is observed too, and of j's squares there.
+
+    The columns of one party mostly have one mask, so masks are multiplied once for all columns that share them.
+    """
+    q = grades.shape[1]
+    masks: dict[bytes, int] = {}
+    which = np.array([masks.setdefault(np.packbits(observed[:, j]).tobytes(), len(masks)) for j in range(q)])
+    first = np.unique(which, return_index=True)[1]
+    product, counts = np.zeros((q, q)), np.zeros((first.size, first.size))
+    sums, squares = np.zeros((q, first.size)), np.zeros((q, first.size))
+    for start in range(0, grades.shape[0], _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        part, seen = grades[rows], observed[rows, first].astype(np.float64)
+        product += part.T @ part
+        counts += seen.T @ seen
+        sums += part.T @ seen
+        squares += (part**2).T @ seen
+    return counts[np.ix_(which, which)], product, sums[:, which], squares[:, which]
 
 
 def invert_bridge(

@@ -5,7 +5,7 @@ Public masks, noisy ranks and noisy margins; no raw data. Every method starts fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +33,7 @@ class RankRelease:
     ----------
     layout : which latents belong to which column
     margins : privatized margins of the subjects that were ranked
-    observed : (N, q) who was ranked, per latent
+    observed : (N, q) who was ranked, per latent; in Fortran's order where parties sent it
     ranks : per latent, the noisy ranks of those subjects in cohort order
     flips : (q,) probability that a comparison was flipped
     """
@@ -62,7 +62,7 @@ class RankRelease:
                 masks.append(observed[key])
                 columns.append(ranks[key][:, offset])
                 flips.append(flip_probability(budgets[key].epsilon_ranks / coins))
-        return cls(layout, margins, np.column_stack(masks), tuple(columns), np.array(flips))
+        return cls(layout, margins, np.stack(masks).T, tuple(columns), np.array(flips))
 
     @property
     def n_subjects(self) -> int:
@@ -73,12 +73,10 @@ class RankRelease:
         """One margin per latent."""
         return [latent for key in self.layout.keys for latent in self.margins[key].latents()]
 
-    def grades(self) -> list[Floats]:
+    def grades(self) -> Iterator[Floats]:
         """Per latent, debiased grades of the ranked subjects, centred at zero."""
-        return [
-            (debias_ranks(ranks, flip) - (ranks.size + 1) / 2.0) / ranks.size
-            for ranks, flip in zip(self.ranks, self.flips, strict=True)
-        ]
+        for ranks, flip in zip(self.ranks, self.flips, strict=True):
+            yield (debias_ranks(ranks, flip) - (ranks.size + 1) / 2.0) / ranks.size
 
     def grade_noise(self) -> Floats:
         """(q,) variance that the coins added to a grade."""
@@ -106,9 +104,9 @@ class CollectedReleases:
     budgets: Mapping[ColumnKey, ColumnBudget]
 
 
-def spread_out(columns: Sequence[Floats], observed: Bools) -> Floats:
-    """(N, q) from the observed subjects' values per latent; zero where nothing was observed."""
-    full = np.zeros(observed.shape)
+def spread_out(columns: Iterable[Floats], observed: Bools) -> Floats:
+    """(N, q) from the observed subjects' values per latent; zero where nothing was observed. In Fortran's order."""
+    full = np.zeros(observed.shape, order="F")
     for index, values in enumerate(columns):
         full[observed[:, index], index] = values
     return full

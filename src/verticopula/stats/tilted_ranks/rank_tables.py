@@ -85,7 +85,7 @@ def read_columns(release: RankRelease, everybody: Mapping[ColumnKey, Marginal]) 
     release : noisy ranks, and margins of the subjects that were ranked
     everybody : margins of the population, in the same public cells
     """
-    grades, noise = release.grades(), release.grade_noise()
+    grades, noise = list(release.grades()), release.grade_noise()
     found = []
     for key, part in zip(release.layout.keys, release.layout.slices, strict=True):
         observed = release.margins[key]
