@@ -18,7 +18,7 @@ from verticopula.stats.readings import (
     GradeReader,
     LatentCells,
     ScoreScale,
-    read_scores,
+    read_into,
     reading_noise,
 )
 
@@ -44,6 +44,13 @@ def simulate(shares: Floats, epsilon: float, is_continuous: bool, seed: int) -> 
     tied = 0.0 if is_continuous else float(np.sum(shares**2))
     noisy = (debias_ranks(ranks, flip) - (N + 1) / 2.0) / N + 0.5
     return cells, LatentCells(shares, noisy, rank_noise_variance(N, flip, tied) / N**2, is_continuous)
+
+
+def read_scores(latent: LatentCells, reader: GradeReader, curve: Floats) -> tuple[Floats, float, ScoreScale]:
+    """(readings, reliability, scale) of the observed subjects under a population curve."""
+    readings = np.empty(latent.grades.size)
+    reliability, scale = read_into(readings, np.ones(readings.size, dtype=np.bool_), latent, reader, curve)
+    return readings, reliability, scale
 
 
 def tilted(shares: Floats, shift: float) -> Floats:

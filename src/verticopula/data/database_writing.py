@@ -222,9 +222,9 @@ def _quoted_text(text: str) -> str:
 def _opened(address: DatabaseAddress, password: str | None, limits: DatabaseLimits | None) -> Iterator[_Writer]:
     check_installed(address)
     limits = limits or DatabaseLimits()
-    about = DatabaseQuery(address, None, "", None, limits)
+    about = DatabaseQuery(address, None, "", password, limits)
     openers = {"postgresql": _postgresql, "mysql": _mysql, "sqlite": _sqlite, "duckdb": _duckdb}
-    with openers[address.kind](address, password, limits, about) as writer:
+    with openers[address.kind](about) as writer:
         yield writer
 
 
@@ -234,13 +234,11 @@ def _not_written(about: DatabaseQuery, error: Exception) -> SchemaError:
 
 
 @contextmanager
-def _postgresql(
-    address: DatabaseAddress, password: str | None, limits: DatabaseLimits, about: DatabaseQuery
-) -> Iterator[_Writer]:
+def _postgresql(about: DatabaseQuery) -> Iterator[_Writer]:
     import psycopg
 
     try:
-        with closing(connect_postgresql(address, password, limits)) as connection:
+        with closing(connect_postgresql(about)) as connection:
 
             def insert(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
                 listed = ", ".join(map(quote_name, columns))
@@ -249,7 +247,7 @@ def _postgresql(
                         copy.write_row(row)
 
             yield _Writer(
-                address,
+                about.address,
                 lambda text: connection.execute(text.encode()),
                 lambda text: connection.execute(text.encode()).fetchall(),
                 insert,
@@ -263,14 +261,12 @@ def _postgresql(
 
 
 @contextmanager
-def _mysql(
-    address: DatabaseAddress, password: str | None, limits: DatabaseLimits, about: DatabaseQuery
-) -> Iterator[_Writer]:
+def _mysql(about: DatabaseQuery) -> Iterator[_Writer]:
     import pymysql
     from pymysql.cursors import Cursor
 
     try:
-        with closing(connect_mysql(address, password, limits)) as connection:
+        with closing(connect_mysql(about)) as connection:
             connection.encoders = pymysql.converters.encoders
             cursor = connection.cursor(Cursor)
 
@@ -284,7 +280,7 @@ def _mysql(
                 statement = f"INSERT INTO {quote_name(name, '`')} ({listed}) VALUES {', '.join([cells] * len(rows))}"
                 cursor.execute(statement, [cell for row in rows for cell in row])
 
-            yield _Writer(address, cursor.execute, ask, insert, connection.escape)
+            yield _Writer(about.address, cursor.execute, ask, insert, connection.escape)
     except pymysql.Error as error:
         code = error.args[0] if error.args else 0
         if isinstance(error, pymysql.err.OperationalError) and code in (1045, 1698, 1044, 1049, 2003, 2006, 2013, 2026):
@@ -294,33 +290,35 @@ def _mysql(
 
 
 @contextmanager
-def _sqlite(
-    address: DatabaseAddress, password: str | None, limits: DatabaseLimits, about: DatabaseQuery
-) -> Iterator[_Writer]:
-    assert address.path is not None
+def _sqlite(about: DatabaseQuery) -> Iterator[_Writer]:
+    assert about.address.path is not None
     try:
-        with closing(sqlite3.connect(address.path, timeout=limits.connect, isolation_level=None)) as connection:
+        with closing(
+            sqlite3.connect(about.address.path, timeout=about.limits.connect, isolation_level=None)
+        ) as connection:
 
             def insert(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
                 cells = ", ".join("?" * len(columns))
                 connection.executemany(f"INSERT INTO {quote_name(name)} VALUES ({cells})", rows)
 
             yield _Writer(
-                address, connection.execute, lambda text: connection.execute(text).fetchall(), insert, _quoted_text
+                about.address,
+                connection.execute,
+                lambda text: connection.execute(text).fetchall(),
+                insert,
+                _quoted_text,
             )
     except sqlite3.Error as error:
         raise _not_written(about, error) from None
 
 
 @contextmanager
-def _duckdb(
-    address: DatabaseAddress, password: str | None, limits: DatabaseLimits, about: DatabaseQuery
-) -> Iterator[_Writer]:
+def _duckdb(about: DatabaseQuery) -> Iterator[_Writer]:
     import duckdb
 
-    assert address.path is not None
+    assert about.address.path is not None
     try:
-        with closing(connect_duckdb(address.path, read_only=False)) as connection:
+        with closing(connect_duckdb(about.address.path, read_only=False)) as connection:
 
             def insert(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
                 cells = f"({', '.join('?' * len(columns))})"
@@ -328,7 +326,11 @@ def _duckdb(
                 connection.execute(statement, [cell for row in rows for cell in row])
 
             yield _Writer(
-                address, connection.execute, lambda text: connection.execute(text).fetchall(), insert, _quoted_text
+                about.address,
+                connection.execute,
+                lambda text: connection.execute(text).fetchall(),
+                insert,
+                _quoted_text,
             )
     except duckdb.Error as error:
         raise _not_written(about, error) from None

@@ -20,7 +20,6 @@ from verticopula.data.database_query import (
     NOT_READING,
     REFUSED_LOGIN,
     TOO_SLOW,
-    DatabaseLimits,
     DatabaseQuery,
     ReadResult,
 )
@@ -46,24 +45,24 @@ _ERRORS = {
 }
 
 
-def connect_mysql(address: DatabaseAddress, password: str | None, limits: DatabaseLimits) -> Any:
+def connect_mysql(query: DatabaseQuery) -> Any:
     """A connection; pymysql.Error where there is none. Everything that it gives is the server's own text.
 
     Parameters
     ----------
-    address, password : where, and how one logs in
-    limits : how long to wait
+    query : where, how one logs in, and how long to wait
     """
     import pymysql
     from pymysql.cursors import SSCursor
 
+    address, limits = query.address, query.limits
     own = {"ssl_cert": address.options.get("sslcert"), "ssl_key": address.options.get("sslkey")}
     connection = pymysql.connect(
         host=address.host or "localhost",
         port=address.port or 3306,
         unix_socket=address.options.get("socket"),
         user=address.user or None,
-        password=password or "",
+        password=query.password or "",
         database=address.database,
         charset="utf8mb4",
         connect_timeout=limits.connect,
@@ -127,7 +126,7 @@ def read_mysql(query: DatabaseQuery) -> ReadResult:
     import pymysql
 
     try:
-        with closing(connect_mysql(query.address, query.password, query.limits)) as connection:
+        with closing(connect_mysql(query)) as connection:
             cursor = connection.cursor()
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from verticopula.data.database_address import DatabaseAddress
 from verticopula.data.database_cells import CellType, DatabaseColumn, Row, to_frame
 from verticopula.data.database_query import (
     LOST_SERVER,
@@ -20,7 +19,6 @@ from verticopula.data.database_query import (
     NOT_READING,
     REFUSED_LOGIN,
     TOO_SLOW,
-    DatabaseLimits,
     DatabaseQuery,
     ReadResult,
 )
@@ -50,17 +48,18 @@ _ERRORS = {
 }
 
 
-def connect_postgresql(address: DatabaseAddress, password: str | None, limits: DatabaseLimits) -> Any:
+def connect_postgresql(query: DatabaseQuery) -> Any:
     """A connection; psycopg.Error where there is none. Everything that it gives is the server's own text.
 
     Parameters
     ----------
-    address, password : where, and how one logs in; without a password libpq looks in PGPASSWORD, PGPASSFILE, ~/.pgpass
-    limits : how long to wait
+    query : where, how one logs in, and how long to wait; without a password libpq looks in PGPASSWORD, PGPASSFILE,
+        ~/.pgpass
     """
     import psycopg
     from psycopg.types.string import TextLoader
 
+    address, limits = query.address, query.limits
     settings = {
         "statement_timeout": int(1000 * limits.statement),
         "TimeZone": "UTC",
@@ -71,7 +70,7 @@ def connect_postgresql(address: DatabaseAddress, password: str | None, limits: D
         "host": address.options.get("host") or address.host or None,
         "port": address.port,
         "user": address.user or None,
-        "password": password,
+        "password": query.password,
         **{name: address.options[name] for name in ("sslrootcert", "sslcert", "sslkey") if name in address.options},
     }
     if address.tls_mode == "verify-full" and "sslrootcert" not in address.options:
@@ -104,7 +103,7 @@ def read_postgresql(query: DatabaseQuery) -> ReadResult:
     import psycopg
 
     try:
-        with closing(connect_postgresql(query.address, query.password, query.limits)) as connection:
+        with closing(connect_postgresql(query)) as connection:
             cursor = connection.cursor()
             cursor.execute("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             # Prepared, because the server takes a single statement then, and a cursor only of one that reads.

@@ -131,7 +131,7 @@ def carry_out(federation: Federation, out: Path, order: ProvisionOrder, now: dat
         made.make(name)
     store = authority.save(moment)
     made.sign_federation()
-    kits = made.write(names, fresh, store, order)
+    kits = made.write(names, store, order)
     notes = [*authority.notes, *made.notes]
     return Provisioned(kits, notes, list(requests.values()))
 
@@ -211,7 +211,7 @@ class _Maker:
     def _issued(self, name: str) -> None:
         self._authority.issued[name] = self._host(name) or ""
 
-    def write(self, names: Sequence[str], fresh: Sequence[str], store: TrustStore, order: ProvisionOrder) -> list[Kit]:
+    def write(self, names: Sequence[str], store: TrustStore, order: ProvisionOrder) -> list[Kit]:
         id_key = self._authority.id_key
         for name, (certificate, key) in self._secrets.items():
             folder = self._folder(name)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from verticopula.formatting import format_number, format_percent
 from verticopula.report.report_data import ReportData, real_columns
-from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.columns import Column
 from verticopula.stats.margin_cells import from_unit, to_cells
 from verticopula.stats.marginals import Marginal
 from verticopula.study.text_summary import margin_shifts
@@ -49,7 +49,7 @@ def describe_margins(subject: ReportData) -> list[dict[str, Any]]:
                 "places": bars.places,
                 "ordered": observed.column.kind != "nominal",
                 "series": {name: [round(float(share), 5) for share in shares] for name, shares in series.items()},
-                "facts": _facts(key, observed, corrected),
+                "facts": _facts(observed, corrected),
             }
         )
     return found
@@ -125,7 +125,7 @@ class _Bars:
         return np.bincount(cells, minlength=len(self.labels)) / max(values.size, 1)
 
 
-def _facts(key: ColumnKey, observed: Marginal, corrected: Marginal) -> list[list[str]]:
+def _facts(observed: Marginal, corrected: Marginal) -> list[list[str]]:
     """Rows of [what, among the observed, corrected]: a text alternative to the figure."""
     if observed.column.kind in ("continuous", "count"):
         points = (

@@ -147,13 +147,6 @@ class ScoreScale:
         return cls(np.empty(0), np.zeros(1), 0.0)
 
 
-def read_scores(latent: LatentCells, reader: GradeReader, curve: Floats) -> tuple[Floats, float, ScoreScale]:
-    """(readings, reliability, scale) of the observed subjects under a population curve."""
-    readings = np.empty(latent.grades.size)
-    reliability, scale = read_into(readings, np.ones(readings.size, dtype=np.bool_), latent, reader, curve)
-    return readings, reliability, scale
-
-
 def read_into(
     column: Floats, seen: Bools, latent: LatentCells, reader: GradeReader, curve: Floats
 ) -> tuple[float, ScoreScale]:

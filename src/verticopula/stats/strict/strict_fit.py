@@ -263,7 +263,7 @@ def summarise(
     expected = by_parties(posterior_variance(structure, variance), counted, owners, k)
     met = by_parties(known.astype(np.float64), counted, owners, k) > 0.0
     residual = np.where(known, copula.noisy - copula.correlation, 0.0)
-    pairs = _tilted_pairs(plan, chosen, fit, layout)
+    pairs = _tilted_pairs(chosen, fit, layout)
     tied = np.zeros((k, k), dtype=np.bool_)
     for a, b in fit.model.tables:
         tied[plan.owners[a], plan.owners[b]] = tied[plan.owners[b], plan.owners[a]] = True
@@ -302,7 +302,7 @@ def _is_flat(plan: OpeningPlan, j: int) -> bool:
     return bool(plan.columns[j].shares.max() >= TUNING.nearly_all)
 
 
-def _tilted_pairs(plan: OpeningPlan, chosen: ChosenTables, fit: TiltedFit, layout: Layout) -> tuple[TiltedPair, ...]:
+def _tilted_pairs(chosen: ChosenTables, fit: TiltedFit, layout: Layout) -> tuple[TiltedPair, ...]:
     """The pairs that tables tilt, those that add most first."""
     spreads = {e.pair: e.spread.squared for e in chosen.evidence}
     found = []
