@@ -40,18 +40,16 @@ from verticopula.mpc.cell_proofs import (
     unpack_opening,
 )
 from verticopula.mpc.prime_field import PRIME, add, invert, multiply, subtract
-from verticopula.mpc.proof_rounds import (
+from verticopula.mpc.proof_messages import (
     CellsCommitment,
-    CellsDealer,
     CellsVerdict,
-    CellsVerifier,
     CoefficientReveal,
     PointReveal,
     ProofShare,
     QueryOpening,
-    VerifierRecord,
     rounds_of,
 )
+from verticopula.mpc.proof_rounds import CellsDealer, CellsVerifier, VerifierRecord
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.verified_cells import (
     CellsBundle,

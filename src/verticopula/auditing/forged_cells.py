@@ -38,7 +38,8 @@ from verticopula.mpc.prime_field import (
     total_of,
     unpack_field,
 )
-from verticopula.mpc.proof_rounds import CellsDealer, CellsVerdict, DealerRecord, VerifiedCells
+from verticopula.mpc.proof_messages import CellsVerdict
+from verticopula.mpc.proof_rounds import CellsDealer, DealerRecord, VerifiedCells
 from verticopula.mpc.verified_cells import (
     CellsDealing,
     CellsStatement,

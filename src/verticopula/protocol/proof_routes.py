@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from verticopula.errors import ProtocolError
-from verticopula.mpc.proof_rounds import rounds_of
+from verticopula.mpc.proof_messages import rounds_of
 from verticopula.mpc.sums_plan import SumsPlan, own_rows, own_statement
 from verticopula.mpc.verified_cells import CellsStatement, body_receivers
 

@@ -15,14 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError
-from verticopula.mpc.proof_rounds import (
-    CellsDealer,
-    CellsVerifier,
-    DealerRecord,
-    VerifiedCells,
-    VerifierRecord,
-    rounds_of,
-)
+from verticopula.mpc.proof_messages import rounds_of
+from verticopula.mpc.proof_rounds import CellsDealer, CellsVerifier, DealerRecord, VerifiedCells, VerifierRecord
 from verticopula.mpc.sealed_messages import SealedChannel
 from verticopula.mpc.verified_cells import CellsStatement, digest_of, receive_cells, verifiers_of
 from verticopula.protocol.proof_routes import DEAL, STEPS, Route, bodies_to, match, routes_from, routes_to
