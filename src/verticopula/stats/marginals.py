@@ -27,6 +27,7 @@ from scipy.stats import binom
 
 from verticopula.privacy.noise import Noise
 from verticopula.schema.columns import Column
+from verticopula.stats.interpolation import interpolate
 from verticopula.stats.margin_cells import MARGIN_TUNING, Piece, count_cells, from_unit, scale_pieces, to_unit
 
 Floats = NDArray[np.float64]
@@ -227,6 +228,8 @@ class Marginal:
         cumulative = np.cumsum(self.probabilities)
         index = np.minimum(np.searchsorted(cumulative, u, side="right"), int(np.flatnonzero(self.probabilities)[-1]))
         firsts = self._firsts()
+        if firsts.size == firsts[-1] - firsts[0] + 1.0:  # one value in every cell
+            return np.asarray(firsts[index])
         width = np.diff(firsts)[index]
         below = np.where(index > 0, cumulative[index - 1], 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -251,7 +254,7 @@ class Marginal:
             else:
                 # The tilt makes the function strictly increasing, so that flat stretches invert.
                 rising = (1.0 - 1e-9) * smooth + 1e-9 * CURVE_GRID
-                t = np.interp((u - below) / mass, rising, CURVE_GRID)
+                t = interpolate((u - below) / mass, rising, CURVE_GRID)
                 found = np.where(here, from_unit(piece.low + t * (piece.high - piece.low), self.column), found)
             below += mass
         return found

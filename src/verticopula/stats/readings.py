@@ -16,10 +16,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from verticopula.stats.interpolation import interpolate_where
 from verticopula.stats.rank_release import RankRelease
 
 Floats = NDArray[np.float64]
@@ -162,32 +162,8 @@ def read_into(
     mean = float(shares @ in_cell)
     deviation = math.sqrt(max(float(shares @ squared_in_cell) - mean**2, 1e-300))
     reliability = float(shares @ (in_cell * scale.scores)) / deviation
-    _interpolate(latent.grades, reader.grid, (expected - mean) / deviation, seen, column)
+    interpolate_where(seen, latent.grades, reader.grid, (expected - mean) / deviation, column)
     return min(reliability, 1.0), scale
-
-
-@njit(cache=True, nogil=True)
-def _interpolate(points: Floats, grid: Floats, heights: Floats, seen: Bools, out: Floats) -> None:
-    """out[seen] = np.interp(points, grid, heights), for an even grid: no point's place is searched for."""
-    last = grid.size - 1
-    step, used = (grid[last] - grid[0]) / last, 0
-    for i in range(seen.size):
-        if not seen[i]:
-            continue
-        point = points[used]
-        used += 1
-        if point <= grid[0]:
-            out[i] = heights[0]
-        elif point >= grid[last]:
-            out[i] = heights[last]
-        else:
-            place = min(int((point - grid[0]) / step), last - 1)
-            if point < grid[place]:  # by rounding
-                place -= 1
-            elif point >= grid[place + 1]:
-                place += 1
-            slope = (heights[place + 1] - heights[place]) / (grid[place + 1] - grid[place])
-            out[i] = slope * (point - grid[place]) + heights[place]
 
 
 @dataclass(frozen=True)
