@@ -25,7 +25,7 @@ from verticopula.privacy.root_finding import newton_step, newton_steps
 
 Floats = NDArray[np.float64]
 
-STRONGEST = 0.999  # correlation that `invert_pair` returns
+STRONGEST = 0.999  # correlation that `invert_pairs` returns
 STRONGEST_IN_SERIES = 0.98  # and `invert_series`, whose terms are too few beyond it
 TERMS = 48
 _STEPS = 60
@@ -139,10 +139,37 @@ def _invert_one(
     return math.sin(angle), derivative
 
 
-def invert_pair(rho: float, first: GradeShape, second: GradeShape) -> tuple[float, float]:
-    """(r, dr/drho) of two latents whose functions have 12 times the covariance `rho`."""
-    r, slope = _invert_one(rho, first.thresholds, first.jumps, second.thresholds, second.jumps, _NODES, _WEIGHTS)
-    return float(r), float(slope)
+def invert_pairs(rho: Floats, shapes: Sequence[GradeShape]) -> tuple[Floats, Floats]:
+    """(q, q) latent correlations r at which functions have 12 times the covariances `rho`, and dr/drho.
+
+    On the diagonal r is 1 and does not move.
+    """
+    starts = np.concatenate([[0], np.cumsum([shape.thresholds.size for shape in shapes], dtype=np.int64)])
+    thresholds = np.concatenate([np.empty(0), *(shape.thresholds for shape in shapes)])
+    jumps = np.concatenate([np.empty(0), *(shape.jumps for shape in shapes)])
+    latent, slopes = np.eye(len(shapes)), np.zeros((len(shapes), len(shapes)))
+    _invert_all(np.ascontiguousarray(rho), starts, thresholds, jumps, _NODES, _WEIGHTS, latent, slopes)
+    return latent, slopes
+
+
+@njit(cache=True, nogil=True)
+def _invert_all(
+    rho: Floats,
+    starts: NDArray[np.int64],
+    thresholds: Floats,
+    jumps: Floats,
+    nodes: Floats,
+    weights: Floats,
+    latent: Floats,
+    slopes: Floats,
+) -> None:
+    """Fill `latent` and `slopes` off the diagonal; column j's steps begin at starts[j]."""
+    for j in range(starts.size - 1):
+        a, jumps_a = thresholds[starts[j] : starts[j + 1]], jumps[starts[j] : starts[j + 1]]
+        for k in range(j):
+            b, jumps_b = thresholds[starts[k] : starts[k + 1]], jumps[starts[k] : starts[k + 1]]
+            latent[j, k], slopes[j, k] = _invert_one(rho[j, k], a, jumps_a, b, jumps_b, nodes, weights)
+            latent[k, j], slopes[k, j] = latent[j, k], slopes[j, k]
 
 
 # ---- all pairs at once, by a series --------------------------------------------------------------

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.stats.bridge import GradeShape, invert_pair
+from verticopula.stats.bridge import GradeShape, invert_pairs
 
 Floats = NDArray[np.float64]
 
@@ -113,16 +113,11 @@ def invert_bridge(
     `flat` marks discrete columns whose noisy marginal left all mass in one cell: nothing can be
     said about their correlations, which become zero.
     """
-    q = len(shapes)
-    latent = np.eye(q)
-    variance = np.zeros((q, q))
-    for j in range(q):
-        for k in range(j):
-            if flat[j] or flat[k]:
-                continue
-            r, slope = invert_pair(float(spearman.rho[j, k]), shapes[j], shapes[k])
-            latent[j, k] = latent[k, j] = r
-            variance[j, k] = variance[k, j] = spearman.variance[j, k] * slope**2
+    known = np.flatnonzero(~flat)
+    inside = np.ix_(known, known)
+    latent, variance = np.eye(len(shapes)), np.zeros((len(shapes), len(shapes)))
+    latent[inside], slopes = invert_pairs(spearman.rho[inside], [shapes[j] for j in known.tolist()])
+    variance[inside] = spearman.variance[inside] * slopes**2
     return PairwiseSpearman(latent, variance, spearman.overlap)
 
 

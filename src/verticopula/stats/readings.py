@@ -13,6 +13,7 @@ the population; a subject's reading is the expected score given its noisy grade,
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,6 +118,18 @@ class GradeReader:
         return cls(grid, weighted / weighted.sum(axis=1)[:, None], (density / density.sum(axis=0)).T)
 
 
+def make_readers(latents: Sequence[LatentCells]) -> list[GradeReader]:
+    """One per latent; latents with the same cells and noise, as a party's continuous columns are, share one."""
+    made: dict[tuple[bytes, float], GradeReader] = {}
+    readers = []
+    for latent in latents:
+        key = latent.shares.tobytes(), latent.width
+        if key not in made:
+            made[key] = GradeReader.of(latent)
+        readers.append(made[key])
+    return readers
+
+
 @dataclass(frozen=True)
 class ScoreScale:
     """One latent's cells under a population curve.
@@ -191,11 +204,12 @@ def read_release(release: RankRelease) -> Readings:
     """Readings under the margins as they were released, as if the ranked subjects were the population."""
     values, reliability, scales = np.zeros(release.observed.shape, order="F"), np.zeros(release.observed.shape[1]), []
     seen = np.asfortranarray(release.observed)
-    for j, latent in enumerate(cells_of(release)):
+    latents = cells_of(release)
+    for j, (latent, reader) in enumerate(zip(latents, make_readers(latents), strict=True)):
         if latent.shares.size < 2:
             scales.append(ScoreScale.flat())
             continue
-        reliability[j], scale = read_into(values[:, j], seen[:, j], latent, GradeReader.of(latent), latent.start)
+        reliability[j], scale = read_into(values[:, j], seen[:, j], latent, reader, latent.start)
         scales.append(scale)
     return Readings(values, reliability, tuple(scales))
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import count_common
 from verticopula.schema.columns import ColumnKey
-from verticopula.stats.bridge import GradeShape, invert_pair
+from verticopula.stats.bridge import GradeShape, invert_pairs
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.correlation import PairwiseSpearman
 from verticopula.stats.em import find_patterns
@@ -77,12 +77,10 @@ def correlate_latents(
     latent = scores / np.outer(strengths, strengths)
     latent_variance = variance / np.outer(strengths, strengths) ** 2
     discrete = [j for j, margin in enumerate(release.latent_margins) if margin.column.has_ties and not flat[j]]
-    shapes = {j: GradeShape(scales[j].thresholds, np.diff(scales[j].scores)) for j in discrete}
-    for index, j in enumerate(discrete):
-        for k in discrete[:index]:
-            r, slope = invert_pair(12.0 * float(scores[j, k]), shapes[j], shapes[k])
-            latent[j, k] = latent[k, j] = r
-            latent_variance[j, k] = latent_variance[k, j] = variance[j, k] * (12.0 * slope) ** 2
+    shapes = [GradeShape(scales[j].thresholds, np.diff(scales[j].scores)) for j in discrete]
+    both = np.ix_(discrete, discrete)
+    latent[both], slopes = invert_pairs(12.0 * scores[both], shapes)
+    latent_variance[both] = variance[both] * (12.0 * slopes) ** 2
     np.fill_diagonal(latent, 1.0)
     np.fill_diagonal(latent_variance, 0.0)
     pairwise = PairwiseSpearman(np.clip(latent, -0.999, 0.999), latent_variance, overlap)

@@ -45,11 +45,11 @@ from verticopula.stats.matrix_repair import keep_definite, to_correlation
 from verticopula.stats.mixing import extrapolate_geometric
 from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.readings import (
-    GradeReader,
     LatentCells,
     Readings,
     ScoreScale,
     cells_of,
+    make_readers,
     read_into,
     reading_noise,
 )
@@ -266,7 +266,7 @@ def refine(
     observed = np.asfortranarray(release.observed & ~flat)  # a latent with one cell says nothing
     patterns = find_patterns(observed)
     moving = ~observed.all(axis=0) & ~flat
-    readers = {j: GradeReader.of(latent) for j, latent in enumerate(latents) if not flat[j]}
+    readers = make_readers(latents)
     curves = [latent.start for latent in latents]
     scales = [ScoreScale.of(curve) if curve.size else ScoreScale.flat() for curve in curves]
     readings = np.zeros(observed.shape, order="F")
@@ -281,9 +281,8 @@ def refine(
     change = curve_change = math.inf
     last_curves, last_move = np.concatenate(curves), np.zeros(sum(curve.size for curve in curves) + flat.size**2)
     for round_number in range(rounds):
-        for j in readers:
-            if round_number == 0 or moving[j]:
-                reliability[j], scales[j] = read_into(readings[:, j], observed[:, j], latents[j], readers[j], curves[j])
+        for j in np.flatnonzero(~flat & (moving | (round_number == 0))):
+            reliability[j], scales[j] = read_into(readings[:, j], observed[:, j], latents[j], readers[j], curves[j])
         moments = gather_moments(readings, patterns)
         before = start_covariance(moments, flat.size) if round_number == 0 else covariance
         covariance = to_correlation(
