@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from verticopula.formatting import json_numbers
@@ -86,7 +86,7 @@ class Release:
 
     def to_json(self) -> str:
         """One line. Infinite epsilons become the string "inf": JSON has no word for them."""
-        said = {name: value for name, value in asdict(self).items() if value != "" or name not in _IF_SAID}
+        said = {name: value for name, value in vars(self).items() if value != "" or name not in _IF_SAID}
         return json.dumps(json_numbers(said, "inf"), sort_keys=True, ensure_ascii=True)
 
     @classmethod

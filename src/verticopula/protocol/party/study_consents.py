@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from verticopula.errors import ProtocolError
@@ -205,16 +206,18 @@ class StudyConsents:
 
     def agreed(self, study: str) -> StudyProposal:
         """The proposal that everybody consented to; ProtocolError before that, or when this party's consent is over."""
+        return self._agreed_record(study).proposal
+
+    def _agreed_record(self, study: str) -> ConsentRecord:
         record = self._living(study)
         if not record.agreed:
             raise ProtocolError(f"party {self.party!r}: not everybody has consented to this study yet")
-        return record.proposal
+        return record
 
     def bind(self, study: str, place: str, request: str) -> None:
         """ProtocolError if another request was made in this place of the study."""
         with _ONE_AT_A_TIME:
-            self.agreed(study)
-            record = self._living(study)
+            record = self._agreed_record(study)
             if record.asked.get(place, request) != request:
                 raise ProtocolError(f"party {self.party!r}: another {place} was asked for in this study")
             if place not in record.asked:
@@ -251,10 +254,14 @@ class StudyConsents:
         now, end = self.clock(), min(record.until, record.said + self.days() * SECONDS_PER_DAY)
         return not record.said - _CLOCK_SLACK <= now <= end  # a clock that went back counts as over, too
 
+    @cached_property
+    def _federation_digest(self) -> str:
+        return federation_fingerprint(self.federation)
+
     def _read(self, study: str) -> ConsentRecord | None:
         raw = self.records.get(self._name(study))
         record = None if raw is None else ConsentRecord.from_dict(raw)
-        if record is not None and record.proposal.federation != federation_fingerprint(self.federation):
+        if record is not None and record.proposal.federation != self._federation_digest:
             raise ProtocolError(f"party {self.party!r}: a study of this name belongs to another federation")
         return record
 
