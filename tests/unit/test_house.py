@@ -127,6 +127,29 @@ def test_there_is_one_record_of_a_warning() -> None:
     assert found - {"WarningThresholds"} == {"StudyWarning"}
 
 
+def test_every_warning_has_one_source() -> None:
+    """A code is made in one file, so that text, page and Python cannot have conditions or words of their own."""
+    sources: dict[str, set[Path]] = {}
+    for path, tree in trees():
+        constants = dict(assigned(tree))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "StudyWarning":
+                code = ast.unparse(node.args[0])
+                sources.setdefault(constants.get(code, code), set()).add(path)
+    assert len(sources) > 30
+    assert {code: files for code, files in sources.items() if len(files) > 1} == {}
+
+
+def test_a_study_is_run_or_repeated_in_one_place_in_this_process_and_one_for_a_network() -> None:
+    calling = {
+        str(path)
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "find_protocol"
+    }
+    assert calling == {"simulate/in_process.py", "protocol/study_rounds.py"}
+
+
 def public(name: str) -> bool:
     return not name.startswith("_")
 
