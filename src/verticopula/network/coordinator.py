@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import os
-import queue
 import threading
 import time
 from collections import Counter
@@ -45,6 +44,7 @@ from verticopula.network.sanitizing import frames_of
 from verticopula.network.sessions import PeerSessions
 from verticopula.network.signed_federation import members_of
 from verticopula.network.startup_kit import Kit
+from verticopula.network.study_queue import STOPPED, StudyQueue
 from verticopula.network.study_records import OPEN_STATES, StudyRecord, StudyStore
 from verticopula.network.study_runner import check_deadline, check_study, check_wanted_rows, run_study
 from verticopula.protocol.messages import CloseRequest, fingerprint
@@ -55,11 +55,9 @@ from verticopula.storage.round_journal import Journal
 
 logger = logging.getLogger(__name__)
 
-_STOP = ""
 _PUT_IN_FORCE = " "  # in the queue of studies: everybody has agreed to the proposed federation file
 _MOST_STUDIES_SHOWN = 100
 _DISK_AGAIN = 1.0  # seconds
-_LOOK_AGAIN = 300.0  # seconds after which a study that waits for people is taken up, should a message have been lost
 _RECONNECT = 15.0  # seconds that parties have after a start: F3 pauses for up to 10 before it connects again
 
 
@@ -69,22 +67,19 @@ class Coordinator:
 
     kit: Kit
     folder: Path
-    _queue: queue.Queue[str] = field(default_factory=queue.Queue)
     _waiting: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
     _submitting: threading.Lock = field(default_factory=threading.Lock)
-    _queueing: threading.Lock = field(default_factory=threading.Lock)
-    _queued: set[str] = field(default_factory=set)
     _untold: dict[tuple[str, str], str] = field(default_factory=dict)  # party and key -> study that was cancelled
 
     def __post_init__(self) -> None:
         self.records = StudyStore(self.folder)
         self.rounds = 0  # that were answered since the start; with `refusals` for metrics
         self.refusals: Counter[str] = Counter()
-        self._look_again = time.monotonic() + _LOOK_AGAIN
+        self._queue = StudyQueue(self._waiting_for_people)
         self._sessions = PeerSessions(self.kit, self._on_message, self._on_session)
-        self._pending = PendingRequests(self._sessions, self._enqueue, self._refused)
+        self._pending = PendingRequests(self._sessions, self._queue.add, self._refused)
         self._rollout = FederationRollout(
-            self.kit, self._sessions, lambda: self._enqueue(_PUT_IN_FORCE), self._on_answer
+            self.kit, self._sessions, lambda: self._queue.add(_PUT_IN_FORCE), self._on_answer
         )
         if self._sessions.admission is not None:
             self._sessions.admission.coming = self._rollout.coming
@@ -113,10 +108,10 @@ class Coordinator:
             if record.state in OPEN_STATES:
                 with in_study(record.study):
                     logger.info("going on with study %s", record.study)
-                self._enqueue(record.study)
+                self._queue.add(record.study)
             elif record.state == "cancelled":
                 self._tell_end(record.study)
-        while (study := self._next_study()) != _STOP:
+        while (study := self._queue.take()) != STOPPED:
             if study == _PUT_IN_FORCE:
                 self._put_in_force()
                 continue
@@ -132,30 +127,12 @@ class Coordinator:
         """Its connections, for metrics."""
         return self._sessions
 
-    def _enqueue(self, study: str) -> None:
-        """Have a study run, or go on, when its turn comes; once, however often it is asked for."""
-        with self._queueing:
-            if study not in self._queued:
-                self._queued.add(study)
-                self._queue.put(study)
-
-    def _next_study(self) -> str:
-        """The next study in the queue, once there is one."""
-        while True:
-            if time.monotonic() >= self._look_again:  # also where the queue is never empty
-                self._look_again = time.monotonic() + _LOOK_AGAIN
-                for record in self.records.all():
-                    if record.state == "waiting":
-                        self._enqueue(record.study)
-            with contextlib.suppress(queue.Empty):
-                study = self._queue.get(timeout=max(self._look_again - time.monotonic(), 0.0))
-                with self._queueing:
-                    self._queued.discard(study)
-                return study
+    def _waiting_for_people(self) -> list[str]:
+        return [record.study for record in self.records.all() if record.state == "waiting"]
 
     def stop(self) -> None:
         self._pending.close()
-        self._queue.put(_STOP)
+        self._queue.stop()
 
     # ---- studies --------------------------------------------------------------------------
 
@@ -256,7 +233,7 @@ class Coordinator:
                 return
         except OSError as error:  # a full disk: nothing has changed yet
             logger.error("cannot write the federation file: %s", os.strerror(error.errno or 0))
-            timer = threading.Timer(_DISK_AGAIN, self._enqueue, (_PUT_IN_FORCE,))
+            timer = threading.Timer(_DISK_AGAIN, self._queue.add, (_PUT_IN_FORCE,))
             timer.daemon = True
             timer.start()
             return
@@ -268,7 +245,7 @@ class Coordinator:
         """Look again at studies that wait for a federation file."""
         for record in self.records.all():
             if record.state == "waiting" and record.rounds == 0:
-                self._enqueue(record.study)
+                self._queue.add(record.study)
 
     def _use_peers(self) -> None:
         """Talk to everybody in the federation file, and to those who left as long as a study of before needs them."""
@@ -344,7 +321,7 @@ class Coordinator:
                 raise SettingsError("the study is signed by another lead, or for another study")
             record = StudyRecord.new(federation.name, request, settings, self.records.witnesses(), lead)
             self.records.save(record)
-        self._enqueue(record.study)
+        self._queue.add(record.study)
         with in_study(record.study):
             logger.info("study %s: %s", record.study, record.method)
         return SubmitReply(record.study)
@@ -371,7 +348,7 @@ class Coordinator:
             if record.state == "failed":
                 self.records.change(record.study, state="queued", deadline=request.deadline, note="")
                 self._use_peers()
-                self._enqueue(record.study)
+                self._queue.add(record.study)
             elif record.state == "cancelled":
                 raise SettingsError("that study was cancelled; submit another one")
         return SubmitReply(record.study)
