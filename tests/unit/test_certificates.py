@@ -42,7 +42,7 @@ from verticopula.network.key_signing import KitFiles, certificate_authenticity
 from verticopula.network.peer_admission import Introduction, PeerAdmission, coordinator_proof, proof_problem
 from verticopula.network.provisioning import ProvisionOrder, carry_out, provision, revoke_certificates
 from verticopula.network.startup_kit import Kit, write_private
-from verticopula.network.trust_notice import read_notice, read_trust, sign_notice, take_notice
+from verticopula.network.trust_store import read_notice, read_trust, sign_notice, take_notice
 from verticopula.schema.federation import Federation
 
 NOW = current_time()

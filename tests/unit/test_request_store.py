@@ -24,7 +24,7 @@ from verticopula.cli.app import app
 from verticopula.errors import LedgerError, SettingsError
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.storage.request_sentences import about_one_person, price_sentences, request_sections, what_leaves
-from verticopula.storage.request_store import REQUESTS_FILE, RequestStore, standing_of, to_dict
+from verticopula.storage.request_store import REQUESTS_FILE, RequestStore, standing_of
 from verticopula.storage.steward_keys import Steward, is_signed
 from verticopula.storage.steward_requests import LeavingEntry, RequestContent, UnitPrice, same_name
 
@@ -198,7 +198,7 @@ def test_a_forged_file_approves_nothing(
     roster = {one.name: one.public_key for one in (anna, ben)}
     asked = store.ask(replace(CONTENT, approvals=2, stewards=roster))
     store.decide(asked.id, anna.decide(asked, "yes", clock=clock))
-    yes = to_dict(store.get(asked.id))["decisions"][0]
+    yes = store.get(asked.id).to_dict()["decisions"][0]
     other = store.ask(replace(CONTENT, study="study-2", stewards=roster))
     moved = ben.decide(other, "yes", clock=clock)
     forgeries = (

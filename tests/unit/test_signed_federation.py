@@ -156,7 +156,7 @@ def test_a_signed_file_says_what_was_signed_and_nothing_else_passes() -> None:
             read_signed_federation(nonsense, [root.certificate])
     broken = {"federation": {"name": "x"}, "issued": "now"}
     from verticopula.network.signed_federation import _CONTEXT
-    from verticopula.network.trust_notice import sign_as_roots
+    from verticopula.network.trust_store import sign_as_roots
 
     signed = json.dumps({"file": broken, "signatures": sign_as_roots(_CONTEXT, broken, [root])})
     with pytest.raises(SettingsError, match="none that this version"):

@@ -149,7 +149,7 @@ def propose_change(
     from verticopula.network.federation_difference import describe_change
     from verticopula.network.signed_federation import SIGNED_FEDERATION_FILE, change_problem, read_signed_federation
     from verticopula.network.startup_kit import Kit, write_private
-    from verticopula.network.trust_notice import read_trust
+    from verticopula.network.trust_store import read_trust
 
     own = Kit.read(kit, "coordinator")
     try:
@@ -291,7 +291,7 @@ def show_connection(kit: Kit, as_json: bool) -> None:
 def _agreed_version(kit: Kit) -> int | None:
     """The version of the federation file that a party has agreed to and that is not in force; None without one."""
     from verticopula.network.signed_federation import read_kept
-    from verticopula.network.trust_notice import read_trust
+    from verticopula.network.trust_store import read_trust
     from verticopula.storage.request_store import RequestStore
 
     if kit.role not in ("party", "compute"):

@@ -57,7 +57,6 @@ def requests(
     Then [bold]approve[/] it, or [bold]deny[/] it. A running [bold]join[/] sees that within seconds. It need not run
     while you decide, and loses nothing when it is stopped.
     """
-    from verticopula.storage.request_store import to_dict
 
     store = _store(kit)
     if request is not None:
@@ -65,7 +64,7 @@ def requests(
         return
     found = store.all() if everything else store.all("pending")
     if as_json:
-        print(json.dumps([to_dict(one) for one in found], indent=1))
+        print(json.dumps([one.to_dict() for one in found], indent=1))
         return
     if not found:
         waits = "No request was ever asked" if everything else "No request waits for a decision"
@@ -87,12 +86,12 @@ def requests(
 
 def _show(store: RequestStore, request: StewardRequest, as_json: bool = False) -> None:
     from verticopula.storage.request_sentences import request_sections, what_is_asked
-    from verticopula.storage.request_store import standing_of, to_dict
+    from verticopula.storage.request_store import standing_of
 
     events = store.events(request.id)
     if as_json:
         history = [{"time": e.time, "actor": e.actor, "what": e.what, "detail": e.detail} for e in events]
-        print(json.dumps({**to_dict(request), "history": history}, indent=1))
+        print(json.dumps({**request.to_dict(), "history": history}, indent=1))
         return
     console = Console()
 

@@ -41,7 +41,7 @@ from verticopula.network.certificate_issuing import (
     serves_as,
 )
 from verticopula.network.startup_kit import AUTHORITY_NOTICE_FILE, ID_KEY_FILE, new_id_key, write_private
-from verticopula.network.trust_notice import Revocation, TrustedRoot, TrustStore, read_notice, sign_notice
+from verticopula.network.trust_store import Revocation, TrustedRoot, TrustStore, read_notice, sign_notice
 
 _ROOTS_FILE = "cert.json"  # the name, and the first two entries, are those of NVIDIA FLARE, which made it before
 _ISSUED_FILE = "issued.json"

@@ -12,7 +12,7 @@ from cryptography import x509
 from verticopula.network.certificate_issuing import current_time, read_certificates
 from verticopula.network.peer_admission import read_known_certificates
 from verticopula.network.startup_kit import Kit
-from verticopula.network.trust_notice import read_trust
+from verticopula.network.trust_store import read_trust
 from verticopula.schema.defaults import COORDINATOR
 
 logger = logging.getLogger(__name__)

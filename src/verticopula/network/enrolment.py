@@ -37,7 +37,7 @@ from verticopula.network.startup_kit import (
     Kit,
     write_private,
 )
-from verticopula.network.trust_notice import read_trust
+from verticopula.network.trust_store import read_trust
 
 REQUEST_FILE = "request.csr"
 SEALED_ID_KEY_FILE = "id.key.sealed"

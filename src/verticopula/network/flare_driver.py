@@ -41,7 +41,7 @@ from verticopula.network.peer_admission import (
 )
 from verticopula.network.sanitizing import sanitize
 from verticopula.network.startup_kit import Kit
-from verticopula.network.trust_notice import describe_dates, take_notice
+from verticopula.network.trust_store import describe_dates, take_notice
 from verticopula.schema.defaults import COORDINATOR
 
 logger = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from verticopula.errors import SettingsError
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.network.certificate_issuing import certificates_pem, read_certificates, read_private_key
 from verticopula.network.startup_kit import Kit, file_stamp
-from verticopula.network.trust_notice import TrustedRoot, TrustStore, read_trust, write_trust
+from verticopula.network.trust_store import TrustedRoot, TrustStore, read_trust, write_trust
 
 logger = logging.getLogger(__name__)
 

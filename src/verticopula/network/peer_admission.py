@@ -30,7 +30,7 @@ from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.certificate_issuing import certificates_pem, current_time, fingerprint_of
 from verticopula.network.key_signing import KitFiles
 from verticopula.network.startup_kit import Kit, write_private
-from verticopula.network.trust_notice import TrustStore
+from verticopula.network.trust_store import TrustStore
 from verticopula.protocol.message_version import MESSAGE_VERSION
 from verticopula.schema.defaults import COORDINATOR
 from verticopula.schema.federation import Federation

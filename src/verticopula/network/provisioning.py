@@ -36,7 +36,7 @@ from verticopula.network.startup_kit import (
     new_id_key,
     write_private,
 )
-from verticopula.network.trust_notice import Revocation, TrustStore, write_trust
+from verticopula.network.trust_store import Revocation, TrustStore, write_trust
 from verticopula.schema.defaults import COORDINATOR
 from verticopula.schema.federation import Federation
 from verticopula.schema.federation_digest import federation_file_digest, federation_fingerprint

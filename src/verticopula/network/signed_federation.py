@@ -18,7 +18,7 @@ from verticopula.errors import SchemaError, SettingsError
 from verticopula.network.certificate_issuing import Root
 from verticopula.network.peer_admission import describe_federation
 from verticopula.network.startup_kit import FEDERATION_FILE, RESERVED_NAMES, Kit, Role, write_private
-from verticopula.network.trust_notice import is_signed_by_root, sign_as_roots
+from verticopula.network.trust_store import is_signed_by_root, sign_as_roots
 from verticopula.schema.federation import Federation
 from verticopula.schema.federation_digest import federation_file_digest, federation_fingerprint
 

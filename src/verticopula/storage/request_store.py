@@ -28,7 +28,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from verticopula.errors import LedgerError, ProtocolError, SettingsError
 from verticopula.schema.defaults import SECONDS_PER_DAY
@@ -471,11 +470,3 @@ def standing_of(request: StewardRequest, stewards: Mapping[str, str], approvals:
     if verdicts.count("yes") < approvals or not {"no", "withdrawn"}.isdisjoint(verdicts):
         return "pending"
     return "expired" if now > max(one.when for one in request.yeses) + life else "approved"
-
-
-def to_dict(request: StewardRequest) -> dict[str, Any]:
-    """A request as plain values, for programs."""
-    content = json.loads(request.content.to_json())
-    said = [asdict(one) for one in request.decisions]
-    own = {"id": request.id, "state": request.state, "asked": request.asked, "expires": request.expires}
-    return {**own, "missing": request.missing, "decisions": said, **content}

@@ -232,6 +232,12 @@ class StewardRequest:
         over = self.state in ("pending", "approved") and now > self.expires and self.used is None
         return replace(self, state="expired") if over else self
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for programs."""
+        own = {"id": self.id, "state": self.state, "asked": self.asked, "expires": self.expires}
+        said = [asdict(one) for one in self.decisions]
+        return {**own, "missing": self.missing, "decisions": said, **json.loads(self.content.to_json())}
+
 
 def decision_statement(request: StewardRequest, steward: str, verdict: Verdict, reason: str, when: float) -> bytes:
     """What a steward signs: this verdict, on exactly this request."""
