@@ -89,7 +89,7 @@ MUTANTS = (
     Mutant(
         "agreement-any-federation",
         "protocol/party/study_consents.py",
-        "record is not None and record.proposal.federation != federation_fingerprint(self.federation)",
+        "record is not None and record.proposal.federation != self._federation_digest",
         "False",
         "a consent would count in another federation that shares the vault",
         AGREEMENT_ATTACKS,
