@@ -217,6 +217,10 @@ def test_a_forged_file_approves_nothing(
     honest = [yes, vars(ben.decide(asked, "yes", clock=clock))]
     _write(tmp_path, "UPDATE requests SET state = 'approved', decisions = ? WHERE id = ?", honest, asked.id)
     assert standing_of(store.get(asked.id), roster, 2, clock.now) == "approved"
+    later = clock.now + 40 * SECONDS_PER_DAY  # the two signed yeses have lived as long as they may
+    forged = [*honest, {**yes, "steward": "carl", "when": later}, {**yes, "when": later}]
+    _write(tmp_path, "UPDATE requests SET expires = 1e12, decisions = ? WHERE id = ?", forged, asked.id)
+    assert standing_of(store.get(asked.id), roster, 2, later) == "expired"
     both = {"anna": anna.public_key, "ben": anna.public_key}  # one person with two names
     second = vars(Steward("ben", anna.key).decide(asked, "yes", clock=clock))
     _write(tmp_path, "UPDATE requests SET decisions = ? WHERE id = ?", [yes, second], asked.id)

@@ -458,15 +458,16 @@ def standing_of(request: StewardRequest, stewards: Mapping[str, str], approvals:
     stands = request.at(now)
     if stands.state != "approved":
         return stands.state
-    life, said = request.content.days * SECONDS_PER_DAY, dict[str, str]()
+    life, said = request.content.days * SECONDS_PER_DAY, dict[str, Decision]()
     for one in request.decisions:
         known = stewards.get(one.steward, "")
         if stewards and not (known and is_signed(request, one, known) and not one.when > request.asked + life):
             continue
         if one.verdict == "yes" and is_asker(request.content, one.steward):
             continue  # `decide` refuses it; whoever can write the file, and has a key, could put it there
-        said[known or one.steward] = one.verdict  # by key: two names of one key are one person
-    verdicts = list(said.values())
+        said[known or one.steward] = one  # by key: two names of one key are one person
+    verdicts = [one.verdict for one in said.values()]
     if verdicts.count("yes") < approvals or not {"no", "withdrawn"}.isdisjoint(verdicts):
         return "pending"
-    return "expired" if now > max(one.when for one in request.yeses) + life else "approved"
+    # By what was counted: a forged yes of tomorrow must not prolong those of long ago.
+    return "expired" if now > max(one.when for one in said.values()) + life else "approved"
