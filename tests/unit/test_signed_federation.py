@@ -439,6 +439,21 @@ def test_a_study_that_was_asked_about_with_the_old_file_begins_with_it(side: Sid
     assert side.begin(BEFORE, "another") == 2
 
 
+@pytest.mark.parametrize("end", ["no", "expired", "cancelled"])
+def test_a_question_that_is_over_begins_no_study_with_the_old_file(side: Side, end: str) -> None:
+    """A coordinator could otherwise keep an old file alive by asking once, and beginning after the file has changed."""
+    asked = side.store.ask(RequestContent("left", "s", "beginning", federation=federation_fingerprint(BEFORE)))
+    if end == "no":
+        side.store.decide(asked.id, Steward("anna").decide(asked, "no", "not this"))
+    elif end == "expired":
+        side.store.expire(asked.id)
+    else:
+        side.store.cancel("s", "coordinator")
+    side.agree(changed())
+    side.show(changed(), in_force=True)
+    assert side.begin(BEFORE) == 2
+
+
 def test_a_study_of_the_same_name_ends_no_question_about_the_file(side: Side) -> None:
     with pytest.raises(ConsentPending):
         side.show(changed())

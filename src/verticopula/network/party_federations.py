@@ -121,7 +121,7 @@ class PartyFederations:
         """
         return any(
             (one.content.party, one.content.federation, one.content.stage) == (self.kit.name, fingerprint, "beginning")
-            for one in self.store.all(study=study)
+            for one in self.store.all("pending", "approved", study=study)  # one that is over begins no study
         )
 
     # ---- what is checked here, whoever signed it --------------------------------------------------
