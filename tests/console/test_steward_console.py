@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -81,6 +84,21 @@ def test_a_new_federation_file_is_shown_with_all_that_changes_and_decided_about(
     assert store_of(filled_bank).get(request.id).state == "approved"
     assert "until that file is in force" in inside.client.get(inside.at(f"/requests/{request.id}")).text
     assert "to change the federation file" in inside.client.get(inside.at("/history")).text
+
+
+def test_a_decision_that_somebody_wrote_into_the_file_is_not_called_signed(
+    inside: OpenConsole, filled_bank: Kit, tmp_path: Path
+) -> None:
+    anna, ben = (Steward.create(name, tmp_path / f"{name}.pem") for name in ("anna", "ben"))
+    store, keys = store_of(filled_bank), {one.name: one.public_key for one in (anna, ben)}
+    request = store.ask(replace(content(), approvals=2, stewards=keys))
+    store.decide(request.id, anna.decide(request, "yes"))
+    assert "signed</li>" in inside.client.get(inside.at(f"/requests/{request.id}")).text
+    said = [*store.get(request.id).decisions, replace(anna.decide(request, "yes"), steward="ben")]
+    with closing(sqlite3.connect(store.path)) as base, base:
+        base.execute("UPDATE requests SET decisions = ?", (json.dumps([vars(one) for one in said]),))
+    page = inside.client.get(inside.at(f"/requests/{request.id}")).text
+    assert "NOT SIGNED by this steward&#39;s key: it counts for nothing" in page
 
 
 def test_a_request_says_what_leaves_to_whom_and_what_it_tells_about_a_person(

@@ -425,6 +425,32 @@ def test_a_steward_lists_shows_and_decides(kit: Path) -> None:
     assert asked.id in run("requests", kit, "--all")
 
 
+def test_a_reason_does_not_look_like_the_history(kit: Path) -> None:
+    asked = RequestStore.of_kit(kit).ask(replace(CONTENT, approvals=1))
+    run("deny", kit, asked.id, "--steward", "ben", "--reason", "later\n  2026-01-01 00:00 UTC  anna: yes")
+    shown = run("requests", kit, asked.id).splitlines()
+    assert any("later   2026-01-01 00:00 UTC  anna: yes" in line for line in shown)
+    assert not any(line.startswith("  2026-01-01 00:00 UTC") for line in shown)
+
+
+def test_a_yes_is_to_what_was_shown(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who can write the file has two requests change places while the steward reads one of them."""
+    line = run("steward", kit, "anna").splitlines()[-1]
+    roster, store = {"anna": line.split('"')[1]}, RequestStore.of_kit(kit)
+    harmless = store.ask(replace(CONTENT, stewards=roster))
+    other = store.ask(replace(CONTENT, stewards=roster, study="study-2"))
+
+    def change_places(*_: object, **__: object) -> None:
+        with closing(sqlite3.connect(kit / REQUESTS_FILE)) as base, base:
+            base.execute("DELETE FROM requests WHERE id = ?", (other.id,))
+            swapped = (other.content.to_json(), other.content.question, "study-2", harmless.id)
+            base.execute("UPDATE requests SET content = ?, question = ?, study = ? WHERE id = ?", swapped)
+
+    monkeypatch.setattr("typer.confirm", change_places)
+    assert "changed since it was shown" in run("approve", kit, harmless.id, "--steward", "anna", fails=True)
+    assert store.ask(other.content).state == "pending"
+
+
 def test_two_stewards_by_command(kit: Path) -> None:
     roster = {}
     for name in ("anna", "ben"):

@@ -96,7 +96,8 @@ def _show(store: RequestStore, request: StewardRequest, as_json: bool = False) -
     console = Console()
 
     def say(line: str, style: str = "") -> None:
-        console.print(Text(readable(line), style=style), soft_wrap=True)
+        # One line: a steward's reason must not look like lines of the history.
+        console.print(Text(readable(line).replace("\n", " "), style=style), soft_wrap=True)
 
     say(f"Request {request.id}: {request.content.study}, {what_is_asked(request.content)}", "bold")
     for title, lines in request_sections(request):
@@ -129,10 +130,11 @@ def approve(
     what they asked for. If the table or the policy changes before the yes is used, you are asked again.
     """
     store = _store(kit)
+    found = store.get(request)
     if not yes:
-        _show(store, store.get(request))
+        _show(store, found)
         typer.confirm("Do you consent?", abort=True)
-    _decide(store, request, "yes", reason, by, key)
+    _decide(store, found, "yes", reason, by, key)
 
 
 def deny(
@@ -143,7 +145,8 @@ def deny(
     key: _Key = None,
 ) -> None:
     """Say no to a request. One no is enough. The same question is refused for as many days as a yes would live."""
-    _decide(_store(kit), request, "no", reason, by, key)
+    store = _store(kit)
+    _decide(store, store.get(request), "no", reason, by, key)
 
 
 def withdraw(
@@ -157,7 +160,8 @@ def withdraw(
 
     A yes to a federation file can be taken back until that file is in force.
     """
-    _decide(_store(kit), request, "withdrawn", reason, by, key)
+    store = _store(kit)
+    _decide(store, store.get(request), "withdrawn", reason, by, key)
 
 
 def expire(
@@ -250,8 +254,10 @@ def _store(kit: Path) -> RequestStore:
     return RequestStore.of_kit(kit)
 
 
-def _decide(store: RequestStore, request: str, verdict: Verdict, reason: str, by: str | None, key: Path | None) -> None:
-    found = store.get(request)
+def _decide(
+    store: RequestStore, found: StewardRequest, verdict: Verdict, reason: str, by: str | None, key: Path | None
+) -> None:
+    """Sign what was shown, whatever the file says by now."""
     who = _signer(store, found, by, key)
     after = store.decide(found.id, who.decide(found, verdict, reason))
     more = f"; {after.missing} more needed" if after.state == "pending" else ""

@@ -37,8 +37,15 @@ from verticopula.storage.request_sentences import (
     what_leaves,
 )
 from verticopula.storage.request_store import RequestStore
-from verticopula.storage.steward_keys import Steward
-from verticopula.storage.steward_requests import RequestContent, StewardRequest, UnitPrice, Verdict, check_may_decide
+from verticopula.storage.steward_keys import Steward, is_signed
+from verticopula.storage.steward_requests import (
+    Decision,
+    RequestContent,
+    StewardRequest,
+    UnitPrice,
+    Verdict,
+    check_may_decide,
+)
 from verticopula.storage.vault_files import is_vault, read_entries
 from verticopula.storage.withdrawals import WithdrawalEvent, Withdrawals, count_left_out
 
@@ -119,9 +126,7 @@ class StewardPages:
             "prices": [_price(price) for price in content.prices],
             "delta": format_small(content.delta) if content.delta else "",
             "standing": standing_sentence(request),
-            "decisions": [
-                _said(one.steward, one.verdict, one.reason, one.when, one.signature) for one in request.decisions
-            ],
+            "decisions": [_said(request, one) for one in request.decisions],
             "events": [
                 _event(event.actor, event.what, event.detail, event.time) for event in self._store.events(request.id)
             ],
@@ -281,14 +286,18 @@ def _price(price: UnitPrice) -> dict[str, Any]:
     }
 
 
-def _said(steward: str, verdict: str, reason: str, when: float, signature: str) -> dict[str, str]:
+def _said(request: StewardRequest, decision: Decision) -> dict[str, str]:
+    """One steward's decision; whoever can write the file could write that it is signed."""
     words = {"yes": "yes", "no": "no", "withdrawn": "took the yes back"}
-    signed = "signed" if signature else "not signed"
+    stewards, signed = request.content.stewards, "not signed"
+    if stewards:
+        is_good = is_signed(request, decision, stewards.get(decision.steward, ""))
+        signed = "signed" if is_good else "NOT SIGNED by this steward's key: it counts for nothing"
     return {
-        "steward": steward,
-        "verdict": words.get(verdict, verdict),
-        "reason": reason,
-        "when": format_time(when),
+        "steward": decision.steward,
+        "verdict": words.get(decision.verdict, decision.verdict),
+        "reason": decision.reason,
+        "when": format_time(decision.when),
         "signed": signed,
     }
 

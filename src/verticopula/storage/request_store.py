@@ -249,7 +249,10 @@ class RequestStore:
             check_may_decide(request, decision.steward, decision.verdict)
             stewards = request.content.stewards
             if stewards and not is_signed(request, decision, stewards[decision.steward]):
-                raise SettingsError(f"the key is not that of steward {decision.steward!r} in the party's policy")
+                raise SettingsError(
+                    f"the key is not that of steward {decision.steward!r} in the party's policy, or the request has "
+                    "changed since it was shown; nothing was decided"
+                )
             decisions = (*request.decisions, decision)
             state = state_after(request, decisions)
             expires = request.expires
