@@ -237,11 +237,7 @@ class PartyFederations:
         try:
             make_ready(shown.federation)
         except SchemaError as error:
-            logger.error("the table does not fit %s of the federation file: %s", shown.description, error)
-            raise ProtocolError(
-                f"party {self.kit.name!r}: its table does not fit version {shown.version} of the federation file; its "
-                "log says why. The file is taken once it does"
-            ) from None
+            raise _unfit_table(self.kit.name, shown.federation, error, "The file is taken once it does") from None
 
     def _reply(self, digest: str, *, is_in_force: bool) -> ChangeReply:
         present = self.files.in_force
@@ -316,8 +312,14 @@ class FederationVersions:
         try:
             return self._make_ready(federation)
         except SchemaError as error:
-            logger.error("the table does not fit version %d of the federation file: %s", federation.version, error)
-            raise ProtocolError(
-                f"party {self.federations.kit.name!r}: this study began with version {federation.version} of the "
-                "federation file, which its table does not fit any more; nothing more is released in it"
-            ) from None
+            after = "This study began with it, and nothing more is released in it"
+            raise _unfit_table(self.federations.kit.name, federation, error, after) from None
+
+
+def _unfit_table(party: str, federation: Federation, error: SchemaError, consequence: str) -> ProtocolError:
+    """The refusal where a table does not fit a federation file; what is wrong stands in the own log alone."""
+    logger.error("the table does not fit version %d of the federation file: %s", federation.version, error)
+    return ProtocolError(
+        f"party {party!r}: its table does not fit version {federation.version} of the federation file; its log says "
+        f"why. {consequence}"
+    )
