@@ -96,6 +96,14 @@ def test_a_table_is_left_without_exactly_those_who_have_withdrawn(
     assert len(known.people()) == len(gone) == count_left_out(known.events())
 
 
+@pytest.mark.parametrize("spelling", ["17", "17.0", "17,00", " 17,0 ", "017", "-17", "1 7"])
+def test_whole_numbers_are_the_person_that_a_table_has(folder: Path, spelling: str) -> None:
+    """A table's `17,0` is 17, so a steward's `17,0` is, too, and not 170."""
+    known, table = Withdrawals(folder), pl.DataFrame({"id": ["17,0", "170", "1700"]})
+    known.record("withdrawn", [spelling], "", "anna")
+    assert known.leave_out(table, "id")["id"].to_list() == ["170", "1700"]
+
+
 def test_several_processes_may_record_at_once(folder: Path) -> None:
     others = [OTHERS.Process(target=withdraw_people, args=(folder, first, 8)) for first in (0, 4, 8)]
     for other in others:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from tests.builders import Call
 from tests.unit.test_cli_vault import N, inputs, run
 from verticopula.cli.app import app
+from verticopula.errors import LedgerError
 from verticopula.storage.ledger import read_ledger
 from verticopula.storage.vault import Vault
 from verticopula.storage.vault_files import is_vault
@@ -69,6 +70,67 @@ def test_errors_say_what_to_do_and_quote_no_id(tmp_path: Path, vault: Path, call
     wrong.write_bytes(b"zq-canary\xff\xfe")
     assert "canary" not in call("people", "withdraw", vault, "--ids", wrong).err
     assert Withdrawals(vault).events() == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("\ufeffs1",),
+        ('"s1"', "", "'s01'  "),
+        ("S1,",),
+        ("s1;",),
+        ("s-0001", "s1", "s1"),
+    ],
+)
+def test_an_id_is_recognised_however_it_was_exported(
+    tmp_path: Path, vault: Path, call: Call, lines: tuple[str, ...]
+) -> None:
+    said = call("people", "withdraw", vault, "--ids", ids(tmp_path, *lines))
+    assert "Recorded: 1 person; 0 had withdrawn before." in said.out
+    assert "typing errors" not in said.out
+
+
+@pytest.mark.parametrize("line", ["s1;Anna", '"s1","Anna"', "Anna\ts1", "1|s1"])
+def test_a_table_with_several_columns_is_not_taken_for_ids(tmp_path: Path, vault: Path, call: Call, line: str) -> None:
+    said = call("people", "withdraw", vault, "--ids", ids(tmp_path, "id;name", line, "s2"))
+    assert said.code == 1
+    assert "1 line of --ids hold more than an id" in said.err
+    assert "nothing was recorded" in said.err
+    assert "Anna" not in said.err
+    assert Withdrawals(vault).events() == []
+
+
+def test_bytes_that_are_no_text_are_refused_from_a_pipe_too(vault: Path) -> None:
+    piped = CliRunner().invoke(app, ["people", "withdraw", str(vault), "--ids", "-"], input=b"s1\n\xff\xfe\n")
+    assert "cannot be read as text" in str(piped.exception)
+    assert Withdrawals(vault).events() == []
+
+
+def test_an_old_copy_is_noticed_though_nobody_has_used_the_vault_since(tmp_path: Path, vault: Path, call: Call) -> None:
+    """The party's process is stopped: the command itself has the vault remember how long the history is."""
+    call("people", "withdraw", vault, "--ids", ids(tmp_path, "s1"))
+    old = (vault / WITHDRAWALS_FILE).read_bytes()
+    call("people", "withdraw", vault, "--ids", ids(tmp_path, "s2"))
+    (vault / WITHDRAWALS_FILE).write_bytes(old)
+    with pytest.raises(LedgerError, match="put back from an old copy"):
+        Vault.open(vault)
+    for command in (("list", vault), ("withdraw", vault, "--ids", ids(tmp_path, "s3"))):
+        said = call("people", *command)
+        assert said.code == 1
+        assert "put back from an old copy" in said.err
+    assert (vault / WITHDRAWALS_FILE).read_bytes() == old
+    folder = inputs(tmp_path / "in")
+    checked = call("check", folder / "federation.toml", "--data", folder / "data", "--vault", vault)
+    assert "put back from an old copy" in checked.err
+
+
+def test_people_may_withdraw_while_a_process_uses_the_vault(tmp_path: Path, vault: Path, call: Call) -> None:
+    with Vault.open(vault) as used:
+        assert call("people", "withdraw", vault, "--ids", ids(tmp_path, "s1")).code == 0
+        used.note_withdrawals()
+        (vault / WITHDRAWALS_FILE).unlink()
+        with pytest.raises(LedgerError, match="put back from an old copy"):
+            used.note_withdrawals()
 
 
 def test_check_and_run_leave_them_out_and_say_how_many(tmp_path: Path, call: Call) -> None:

@@ -228,6 +228,21 @@ def test_a_store_from_an_old_copy_is_noticed(make: Callable[..., StoredConsent],
         make(records=records)
 
 
+def test_a_store_from_an_old_copy_is_noticed_by_a_process_that_runs(
+    make: Callable[..., StoredConsent], tmp_path: Path
+) -> None:
+    records = MemoryRecords()
+    consent = make(records=records)
+    assert is_pending(consent)
+    shutil.copy(tmp_path / REQUESTS_FILE, tmp_path / "copy")
+    decide(consent, "no")
+    consent.decided_studies(())
+    shutil.copy(tmp_path / "copy", tmp_path / REQUESTS_FILE)
+    for one in (consent, consent):  # the older history is not taken for the newest either
+        with pytest.raises(LedgerError, match="put back from an old copy"):
+            one.decided_studies(())
+
+
 def test_a_study_that_is_closed_needs_no_decision(make: Callable[..., StoredConsent]) -> None:
     consent = make()
     assert is_pending(consent)

@@ -112,8 +112,7 @@ def ledger_snapshot(
     from verticopula.data.tables import OwnTable
     from verticopula.schema.federation import Federation
     from verticopula.storage.ledger import read_ledger
-    from verticopula.storage.vault_files import digest_with_secret, is_vault
-    from verticopula.storage.withdrawals import Withdrawals
+    from verticopula.storage.vault_files import digest_with_secret, is_vault, read_withdrawals
 
     if not is_vault(vault):
         raise SettingsError(f"{vault} is no vault: only a vault has the secret that the digests were made with")
@@ -122,7 +121,7 @@ def ledger_snapshot(
         raise SettingsError(f"no party {party!r} in {federation}")
     table = party_source(party, data, query, password_file, query_timeout).read()
     own = study.party(party)
-    versions = Withdrawals(vault).versions(table, study.id.name)
+    versions = read_withdrawals(vault).versions(table, study.id.name)
     digests = [digest_with_secret(vault, OwnTable.check(own, one, study.id)) for one in versions]
     entries = [entry for entry in read_ledger(_ledger_path(vault)) if entry.party == party]
     found = dict.fromkeys(entry.study for entry in entries if entry.snapshot in digests)

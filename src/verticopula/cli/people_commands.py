@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
+import os
+import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verticopula.errors import SettingsError
+from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.formatting import count_of, format_time, readable
 
 if TYPE_CHECKING:
@@ -49,16 +53,17 @@ def people_withdraw(place: _Place, ids: _Ids = None, reason: _Reason = "", vault
     Studies that have begun go on with the table of then, and what was released cannot be called back. Ids are kept as
     keyed hashes. They are never part of the command, so no history of commands has them.
     """
-    from verticopula.storage.vault_files import read_known_tables
-    from verticopula.storage.withdrawals import Withdrawals
+    from verticopula.storage.vault_files import read_known_tables, read_withdrawals
 
     folder = _vault_of(place, vault)
     named = _read_ids(ids)
-    known = Withdrawals(folder)
+    found, people = _count_people(_known_ids(folder, named)), _count_people(named)
+    if found < people:
+        _check_is_one_column(folder, named)
+    known = read_withdrawals(folder)
     news = known.record("withdrawn", named, reason, getpass.getuser())
-    people = _count_people(named)
+    _remember(folder)
     print(f"Recorded: {count_of(news, 'person', 'people')}; {people - news} had withdrawn before.")
-    found = _count_known(folder, named)
     if found < people:
         tables = count_of(len(read_known_tables(folder)), "table")
         print(
@@ -71,11 +76,13 @@ def people_withdraw(place: _Place, ids: _Ids = None, reason: _Reason = "", vault
 @people_app.command("restore")
 def people_restore(place: _Place, ids: _Ids = None, reason: _Reason = "", vault: _Vault = None) -> None:
     """Take people in again who had withdrawn, in studies that begin from now on. The history keeps both."""
-    from verticopula.storage.withdrawals import Withdrawals
+    from verticopula.storage.vault_files import read_withdrawals
 
-    known = Withdrawals(_vault_of(place, vault))
+    folder = _vault_of(place, vault)
+    known = read_withdrawals(folder)
     named = _read_ids(ids)
     news = known.record("restored", named, reason, getpass.getuser())
+    _remember(folder)
     print(f"Taken in again: {count_of(news, 'person', 'people')}; {_count_people(named) - news} had not withdrawn.")
     print(_standing(known))
 
@@ -83,9 +90,9 @@ def people_restore(place: _Place, ids: _Ids = None, reason: _Reason = "", vault:
 @people_app.command("list")
 def people_list(place: _Place, vault: _Vault = None) -> None:
     """When how many people withdrew, and why. Nobody can tell from it who they are."""
-    from verticopula.storage.withdrawals import Withdrawals
+    from verticopula.storage.vault_files import read_withdrawals
 
-    known = Withdrawals(_vault_of(place, vault))
+    known = read_withdrawals(_vault_of(place, vault))
     events = known.events()
     if events:
         table = Table("when", "what", "people", "reason", "by")
@@ -120,11 +127,10 @@ def _read_ids(file: Path | None) -> list[str]:
     """The ids, without blanks around them; SettingsError where there are none, which quotes nothing."""
     if file is None:
         text = str(typer.prompt("Id of the person", hide_input=True, confirmation_prompt="The same id again"))
-    elif str(file) == "-":
-        text = sys.stdin.read()
     else:
         try:
-            text = file.read_text(encoding="utf-8-sig")
+            data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+            text = data.decode("utf-8-sig")
         except (OSError, ValueError):
             raise SettingsError(f"--ids {file}: cannot be read as text in UTF-8") from None
     found = [line.strip() for line in text.splitlines() if line.strip()]
@@ -133,18 +139,43 @@ def _read_ids(file: Path | None) -> list[str]:
     return found
 
 
-def _count_people(ids: list[str]) -> int:
+def _check_is_one_column(folder: Path, ids: list[str]) -> None:
+    """SettingsError where lines hold more than an id: a part of them is somebody, and the whole line is nobody."""
+    parts = {one: set(_split(one)) - {one} for one in ids}
+    known = _known_ids(folder, {*ids, *(part for found in parts.values() for part in found)})
+    count = sum(one not in known and not found.isdisjoint(known) for one, found in parts.items())
+    if count:
+        raise SettingsError(
+            f"{count_of(count, 'line')} of --ids hold more than an id, as a table with several columns does: give a "
+            "file with ids alone; nothing was recorded"
+        )
+
+
+def _split(line: str) -> list[str]:
+    return [part for part in re.split(r"[,;|\t]", line) if part.strip()]
+
+
+def _remember(folder: Path) -> None:
+    """Let the vault know how long the history is now; a process that uses the vault sees to it itself."""
+    from verticopula.storage.vault import Vault
+
+    if folder.stat().st_uid == os.geteuid():  # it would otherwise get files that its owner cannot read
+        with contextlib.suppress(VerticopulaError, OSError), Vault.open(folder):
+            pass
+
+
+def _count_people(ids: Iterable[str]) -> int:
     """How many people these ids are, whatever their spelling."""
     from verticopula.storage.id_sketch import canonical_id
 
     return len({canonical_id(one) for one in ids})
 
 
-def _count_known(folder: Path, ids: list[str]) -> int:
-    """How many of these people are in the sketches of the tables that a vault knows."""
+def _known_ids(folder: Path, ids: Iterable[str]) -> set[str]:
+    """Those of these ids who are in the sketches of the tables that a vault knows."""
     from verticopula.storage.id_sketch import hash_people
     from verticopula.storage.vault_files import SECRET, read_known_tables
 
-    secret = (folder / SECRET).read_bytes()
+    secret, named = (folder / SECRET).read_bytes(), list(ids)
     people = {value for table in read_known_tables(folder) for value in table.people}
-    return len(people & set(hash_people(ids, secret)))
+    return {one for one, value in zip(named, hash_people(named, secret), strict=True) if value in people}

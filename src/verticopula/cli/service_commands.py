@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -193,7 +194,12 @@ def join(
             logger.info("%d rows are left out: these people have withdrawn", member.left_out)
         retention = Retention(own.name, kept, rules, store)
         threading.Thread(target=retention.run, args=(stopped,), name="retention", daemon=True).start()
-        process = PartyProcess(own, versions, partial(decided_by_all, consents))
+
+        def look_for_decisions(waiting: Collection[str]) -> set[str]:
+            kept.note_withdrawals()
+            return decided_by_all(consents, waiting)
+
+        process = PartyProcess(own, versions, look_for_decisions)
         serve_metrics(own, process, kept.folder, metrics_port, metrics_host)
         if review and sys.stdin.isatty() and not rules.current().stewards:
             threading.Thread(target=prompt.run, args=(stopped,), name="prompt", daemon=True).start()

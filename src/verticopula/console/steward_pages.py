@@ -46,8 +46,8 @@ from verticopula.storage.steward_requests import (
     Verdict,
     check_may_decide,
 )
-from verticopula.storage.vault_files import is_vault, read_entries
-from verticopula.storage.withdrawals import WithdrawalEvent, Withdrawals, count_left_out
+from verticopula.storage.vault_files import is_vault, read_entries, read_withdrawals
+from verticopula.storage.withdrawals import WithdrawalEvent, count_left_out
 
 _MOST_LISTED = 200  # requests and studies on one page, the newest of them
 _CHUNK = 2**16
@@ -190,7 +190,7 @@ class StewardPages:
         for entry in entries:
             studies.setdefault(entry.study, []).append(entry)
         found = list(reversed(self._store.all()))
-        withdrawn = Withdrawals(self.vault).events()
+        withdrawn = read_withdrawals(self.vault).events()
         values = {
             "studies": [_study(name, own) for name, own in reversed(studies.items())][:_MOST_LISTED],
             "requests": [_listed(request) for request in found][:_MOST_LISTED],
@@ -206,7 +206,7 @@ class StewardPages:
         """Whether ledger and history are whole, and where to get them."""
         checks = [_checked("Ledger", lambda: _ends(len(read_entries(self.vault)), "release"))]
         checks.append(
-            _checked("Withdrawals", lambda: _ends(len(Withdrawals(self.vault).events()), "withdrawal or return"))
+            _checked("Withdrawals", lambda: _ends(len(read_withdrawals(self.vault).events()), "withdrawal or return"))
         )
         checks.append(_checked("Requests and decisions", lambda: _ends(self._store.verify()[0], "event")))
         return Page("audit.html.j2", "Audit trail", {"checks": checks, "folder": TRAIL_FOLDER, "kit": self.kit.folder})

@@ -36,8 +36,8 @@ from verticopula.storage.removals import REMOVALS_FILE, read_removal
 from verticopula.storage.request_store import REMOVED, RequestEvent, RequestStore
 from verticopula.storage.steward_keys import is_signed
 from verticopula.storage.steward_requests import Decision, RequestContent, StewardRequest
-from verticopula.storage.vault_files import HEAD, LEDGER, is_vault, read_entries
-from verticopula.storage.withdrawals import WITHDRAWALS_FILE, Withdrawals, count_left_out, event_of
+from verticopula.storage.vault_files import HEAD, LEDGER, is_vault, read_entries, read_withdrawals
+from verticopula.storage.withdrawals import WITHDRAWALS_FILE, count_left_out, event_of
 
 TRAIL_FOLDER = "audit-trail"
 _CONTENTS, _SIGNATURE = "audit.json", "audit.sig"
@@ -141,7 +141,7 @@ def export_audit_trail(kit: Kit, vault: Path, out: Path) -> Path:
         _REQUESTS_LIST: _lines([_request_line(request) for request in requests]),
         _EVENTS_LIST: _lines([asdict(event) for event in events]),
         REMOVALS_FILE: _lines(ChainedFile(vault / REMOVALS_FILE).lines()),
-        WITHDRAWALS_FILE: _lines(without_held(Withdrawals(vault).file.lines())),
+        WITHDRAWALS_FILE: _lines(without_held(read_withdrawals(vault).file.lines())),
         FEDERATION_FILE: (kit.folder / FEDERATION_FILE).read_bytes(),
         CERTIFICATE_FILE: kit.certificate.read_bytes(),
         AUTHORITY_FILE: kit.authority.read_bytes(),

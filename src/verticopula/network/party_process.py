@@ -114,13 +114,16 @@ class PartyProcess:
 
     def _watch_decisions(self) -> None:
         """Tell the coordinator which requests it should send again, because stewards have decided."""
+        wrong = ""
         while not self._stopped.wait(_LOOK_FOR_DECISIONS):
             with self._lock:
                 undecided = dict(self._undecided)
             try:
-                decided = self.decided_studies(set(undecided.values()))
+                decided, wrong = self.decided_studies(set(undecided.values())), ""
             except (OSError, VerticopulaError) as error:
-                logger.error("what stewards said cannot be read: %s", error)
+                if str(error) != wrong:  # once, not twice a second
+                    logger.error("what stewards or people have decided cannot be read: %s", error)
+                wrong = str(error)
                 continue
             for key, study in undecided.items():
                 if study in decided:

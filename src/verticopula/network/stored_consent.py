@@ -116,6 +116,7 @@ class StoredConsent:
             count, digest = self.store.head()
             if count == self._seen or self.records is None:
                 return
+            self._check_head()
             for one in self.store.all("withdrawn"):
                 name = f"{self._head_name}:withdrawn:{one.content.study}"
                 if self._is_own(one) and self.records.get(name) is None:

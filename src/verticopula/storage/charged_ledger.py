@@ -18,7 +18,7 @@ from verticopula.schema.federation import Federation, IdRule
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.vault import Vault
-from verticopula.storage.withdrawals import Withdrawals
+from verticopula.storage.vault_files import read_withdrawals
 
 
 class ChargedLedger(Ledger):
@@ -70,7 +70,7 @@ def leave_out_withdrawn(folder: Path, tables: Mapping[str, pl.DataFrame], rule: 
     tables : party -> its raw table
     rule : where the tables have their ids
     """
-    known = Withdrawals(folder)
+    known = read_withdrawals(folder)
     return {name: known.leave_out(table, rule.name) for name, table in tables.items()}
 
 

@@ -11,6 +11,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
+from verticopula.schema.cell_text import WHOLE_FLOAT
+
 SKETCH_SIZE = 65_536  # tables up to this size are compared exactly; of larger ones, so many subjects
 OLD_SKETCH_SIZE = 4096  # of version 0.1
 SAME_SHARE = 0.5
@@ -24,7 +26,7 @@ def canonical_id(text: str) -> str:
     A federation's id rules (strip, upper, lower, zfill) change none of it. Ids of two people that differ in nothing
     else count as one person's, which charges too much and never too little.
     """
-    plain = _WHOLE_NUMBER.sub("", unicodedata.normalize("NFKC", text).strip())
+    plain = _WHOLE_NUMBER.sub("", re.sub(WHOLE_FLOAT, r"\1", unicodedata.normalize("NFKC", text).strip()))
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", plain.upper()).casefold())
     kept = "".join(character for character in folded if character.isalnum())
     signs = "".join(character for character in folded if character != "0" and not character.isspace())

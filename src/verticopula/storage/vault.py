@@ -96,6 +96,7 @@ class Vault:
         for kept in (self.replies, self.fits, self.studies):
             kept.prepare()
         self.withdrawals = Withdrawals(folder)
+        self._noted = (0, 0, 0)
         self.count_withdrawals()
         check_tables(entries, self._tables)
         check_replies(entries, self.replies.keys(), self._removed, head)
@@ -236,6 +237,20 @@ class Vault:
             if len(lines) > known["count"]:
                 self.studies.put(WITHDRAWALS_RECORD, dict(zip(("count", "hash"), head_of(lines), strict=True)))
         return len(lines)
+
+    def note_withdrawals(self) -> None:
+        """Count the history of withdrawals where its file has changed: an old copy that is put back later is noticed.
+
+        LedgerError as `count_withdrawals` has it.
+        """
+        try:
+            now = (self.folder / WITHDRAWALS_FILE).stat()
+            stamp = now.st_ino, now.st_size, now.st_mtime_ns
+        except FileNotFoundError:
+            stamp = (0, 0, 0)
+        if stamp != self._noted:
+            self.count_withdrawals()
+            self._noted = stamp
 
     def without_withdrawn(self, table: pl.DataFrame, column: str, until: int | None = None) -> tuple[pl.DataFrame, int]:
         """The table without those who withdrew, and as of how many lines of that history.

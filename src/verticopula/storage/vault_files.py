@@ -53,12 +53,26 @@ def inspect_vault(folder: Path) -> tuple[int, int]:
     check_replies(entries, keys, removed, head)
     for key in keys:
         replies.get(key)
-    records = FolderRecords(folder / STUDIES, folder / RECORDS)
-    known = records.get(WITHDRAWALS_RECORD) or {"count": 0, "hash": ""}  # before the history, which may grow meanwhile
-    check_contains(WITHDRAWALS_FILE, Withdrawals(folder).file.lines(), known["count"], known["hash"])
-    records.inspect()
+    read_withdrawals(folder)
+    FolderRecords(folder / STUDIES, folder / RECORDS).inspect()
     require_records(folder, head)
     return len(entries), len(keys)
+
+
+def read_withdrawals(folder: Path) -> Withdrawals:
+    """Who withdrew, without using the vault; LedgerError where the history lacks what the vault has seen of it.
+
+    Parameters
+    ----------
+    folder : the vault's; one that is not there yet knows nobody
+    """
+    known = Withdrawals(folder)
+    if not folder.is_dir():
+        return known
+    records = FolderRecords(folder / STUDIES, folder / RECORDS)
+    seen = records.get(WITHDRAWALS_RECORD) or {"count": 0, "hash": ""}  # before the history, which may grow meanwhile
+    check_contains(WITHDRAWALS_FILE, known.file.lines(), seen["count"], seen["hash"])
+    return known
 
 
 def require_records(folder: Path, head: VaultHead) -> None:
