@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +18,7 @@ from tests.privacy.test_durable_party import Untouchable
 from tests.unit.test_request_store import CONTENT, Clock
 from verticopula import Policy, VerticalGLM
 from verticopula.errors import BudgetExceeded, LedgerError, ProtocolError, VerticopulaError
+from verticopula.network.control_messages import CHANGE_NAME
 from verticopula.network.retention import Removed, Retention
 from verticopula.privacy.policy import Caps
 from verticopula.protocol.messages import BeginRequest, Request
@@ -29,11 +30,13 @@ from verticopula.schema.methods import METHODS, RAW_REGRESSION
 from verticopula.storage.removals import REMOVALS_FILE
 from verticopula.storage.request_store import RequestStore
 from verticopula.storage.steward_keys import Steward
+from verticopula.storage.steward_requests import RequestContent, Verdict
 from verticopula.storage.vault import Vault
 from verticopula.storage.vault_files import inspect_vault
 from verticopula.transport.delivery import drive
 
 KEPT = 90.0
+CHANGE = RequestContent("bank", CHANGE_NAME, "federation")
 ALLOWED = Policy(methods=(*METHODS, RAW_REGRESSION), retention_days=KEPT)
 
 
@@ -268,6 +271,22 @@ def test_requests_go_with_their_studies_and_their_history_stays(tmp_path: Path, 
     store.verify()
     assert store.get(ids["open"]).state == "approved"
     assert store.ask(replace(CONTENT, study="no")).state == "pending"  # a no that was over is asked again
+
+
+def test_who_agreed_to_a_federation_file_is_never_removed(tmp_path: Path, clock: Clock) -> None:
+    """Neither a yes, nor a no: an earlier version must not come back because nobody remembers a later one."""
+    store = RequestStore(tmp_path / "requests.db", clock)
+    for version, verdict in ((2, "yes"), (3, "no"), (4, None)):
+        asked = store.ask(replace(CHANGE, proposal=f"digest-{version}", versions=(1, version)))
+        if verdict is not None:
+            store.decide(asked.id, Steward("anna").decide(asked, cast(Verdict, verdict), "why", clock))
+        if verdict == "yes":
+            store.mark_used(store.get(asked.id))
+    study = store.ask(replace(CONTENT, study=CHANGE.study))  # a study may be called anything
+    clock.now += 1000 * SECONDS_PER_DAY
+    assert store.remove_old(clock.now, lambda name: True, "join") == 1
+    assert [one.content.versions[1] for one in store.all()] == [2, 3, 4]
+    assert [event.what for event in store.events(study.id)] == ["asked", "removed"]
 
 
 def test_a_no_that_lives_is_not_forgotten(tmp_path: Path, clock: Clock) -> None:
