@@ -21,6 +21,8 @@ from verticopula.cli.app import app
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.formatting import json_numbers
 from verticopula.storage.ledger import Ledger
+from verticopula.storage.vault import Vault
+from verticopula.storage.withdrawals import Withdrawals
 from verticopula.study.study_folder import write_study
 
 NUMBER = 6.123456789
@@ -126,6 +128,23 @@ def test_a_database_or_one_partys_file_is_audited_as_a_folder_is(
         assert said.code == 0, said.err
         found.append(said.out)
     assert found[0] == found[1] != found[2] == found[3] == found[4]
+
+
+def test_people_who_withdrew_before_the_study_are_left_out_of_its_audit(
+    home: Path, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_study_module, "is_installed", lambda: False)  # SDMetrics draws what no seed repeats
+    more = {name: pl.concat([table, people(5000, 4, 3)[name]]) for name, table in people(0, N, 1).items()}
+    write_tables(more, tmp_path / "data")
+    Vault.open(tmp_path / "vault").close()
+    Withdrawals(tmp_path / "vault").record("withdrawn", [f"p{5000 + n}" for n in range(4)], "", "anna")
+    given = ("--data", tmp_path / "data", "--tables-only", "--seed", 1)
+    assert "does not hold the study's own tables" in call("audit", home / "study", *given).err
+    said = call("audit", home / "study", *given, "--vault", tmp_path / "vault")
+    assert said.code == 0, said.err
+    assert "Left out, because people have withdrawn: 4 of " in said.err
+    claims = call("audit", home / "study", "--claims-only", "--vault", tmp_path / "vault")
+    assert "give --data, too" in claims.err
 
 
 def test_a_claim_that_is_too_small_is_red_and_ends_with_three(

@@ -16,6 +16,8 @@ from verticopula.estimators.default_regression import fit_if_cheap
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.report.report_data import ReportData, read_real
 from verticopula.report.report_page import render_report
+from verticopula.storage.vault import Vault
+from verticopula.storage.withdrawals import Withdrawals
 
 
 @pytest.fixture
@@ -112,6 +114,27 @@ def test_report_reads_real_tables_from_a_database_or_one_partys_file(call: Call,
         pages[name] = (inputs / name).read_text("utf-8")
     assert pages["database"] == pages["files"] != pages["file"] == pages["table"]
     assert "exact shares and counts of court" in pages["table"]
+
+
+def test_report_compares_with_nobody_who_withdrew(call: Call, inputs: Path) -> None:
+    out, vault, rest = run(call, inputs), inputs / "vault", inputs / "rest"
+    Vault.open(vault).close()
+    gone = ["s1", "s2", "s599"]
+    Withdrawals(vault).record("withdrawn", gone, "by letter", "anna")
+    rest.mkdir()
+    for name, table in studies.tables().items():
+        table.filter(~pl.col("subject_id").is_in(gone)).write_csv(rest / f"{name}.csv")
+    found = []
+    for number, given in enumerate((("tables",), ("tables", "--vault", vault), ("rest",))):
+        page = inputs / f"{number}.html"
+        said = call("report", out, "--data", inputs / given[0], *given[1:], "--out", page)
+        assert said.code == 0, said.err
+        assert ("Left out, because people have withdrawn: 3 of bank" in said.err) == (number == 1)
+        found.append(page.read_text("utf-8"))
+    assert found[0] != found[1] == found[2]
+    mistyped = call("report", out, "--data", inputs / "tables", "--vault", inputs / "valt")
+    assert "no vault, so nobody could be left out" in mistyped.err
+    assert "give --data, too" in call("report", out, "--vault", vault).err
 
 
 def test_report_says_what_it_cannot_read(call: Call, inputs: Path) -> None:

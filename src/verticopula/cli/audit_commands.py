@@ -16,8 +16,10 @@ from verticopula.cli.shared_options import Quiet, progress_bar
 from verticopula.cli.study_inputs import (
     DEFAULT_QUERY_TIMEOUT,
     PasswordFile,
+    PeopleVault,
     Queries,
     QueryTimeout,
+    leave_out_of_comparison,
     read_party_tables,
 )
 from verticopula.errors import SchemaError, SettingsError
@@ -84,6 +86,7 @@ def audit(
     query: Queries = None,
     password_file: PasswordFile = None,
     query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+    vault: PeopleVault = None,
     seed: Annotated[
         int | None, typer.Option(help="Makes the audit repeatable, but for what SDMetrics draws; it protects nobody.")
     ] = None,
@@ -99,6 +102,8 @@ def audit(
         raise SettingsError("give either --claims-only or --tables-only")
     if data is None and not claims_only:
         raise SettingsError("--data is needed to attack tables; or give --claims-only")
+    if vault is not None and data is None:
+        raise SettingsError("--vault says who is left out of the tables of --data: give --data, too")
     if out is not None and out.exists() and not out.is_dir():
         raise SettingsError(f"{out} is a file; --out needs a folder")
     fraction, people = _holdout(holdout)
@@ -106,10 +111,13 @@ def audit(
     workers = 1 if trials < _MANY_TRIALS else min(os.cpu_count() or 1, 8)
     settings = AuditSettings(trials, confidence, fraction, party, seed, workers, output_trials, columns)
     federation = study.federation
-    real = (
-        None if data is None else read_party_tables(federation, data, query, password_file, query_timeout, party=party)
-    )
-    others = None if people is None or claims_only else read_party_tables(federation, people, party=party)
+    real = others = None
+    if data is not None:
+        real = read_party_tables(federation, data, query, password_file, query_timeout, party=party)
+        real = leave_out_of_comparison(federation, real, vault)
+    if people is not None and not claims_only:
+        others = read_party_tables(federation, people, party=party)
+        others = leave_out_of_comparison(federation, others, vault)
     with progress_bar(quiet) as progress:
         report = audit_study(
             study,

@@ -11,8 +11,10 @@ from verticopula.cli.shared_options import Quiet
 from verticopula.cli.study_inputs import (
     DEFAULT_QUERY_TIMEOUT,
     PasswordFile,
+    PeopleVault,
     Queries,
     QueryTimeout,
+    leave_out_of_comparison,
     read_party_tables,
 )
 from verticopula.errors import SettingsError
@@ -47,6 +49,7 @@ def report(
     query: Queries = None,
     password_file: PasswordFile = None,
     query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+    vault: PeopleVault = None,
     quiet: Quiet = False,
 ) -> None:
     """Write a study's report again, for instance after a regression: one page that opens without a network."""
@@ -55,10 +58,13 @@ def report(
 
     if party is not None and data is None:
         raise SettingsError("--party says whose table --data has: give --data, too")
+    if vault is not None and data is None:
+        raise SettingsError("--vault says who is left out of the tables of --data: give --data, too")
 
     def real_tables(study: Federation) -> dict[str, pl.DataFrame]:
         assert data is not None
-        return read_party_tables(study, data, query, password_file, query_timeout, party=party, all_parties=False)
+        raw = read_party_tables(study, data, query, password_file, query_timeout, party=party, all_parties=False)
+        return leave_out_of_comparison(study, raw, vault)
 
     subject = read_report_data(folder, None if data is None else real_tables)
     path = write_report(out or folder / (IN_HOUSE_FILE if subject.real else REPORT_FILE), subject)

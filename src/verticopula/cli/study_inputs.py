@@ -77,6 +77,15 @@ QueryTimeout = Annotated[
     float,
     typer.Option("--query-timeout", help="Seconds that a query may take.", min=1.0, rich_help_panel=_PANEL),
 ]
+PeopleVault = Annotated[
+    Path | None,
+    typer.Option(
+        "--vault",
+        help="The vault of `run`, or of a party (kits/bank/vault): people who have withdrawn are left out of "
+        "the real tables.",
+        show_default=False,
+    ),
+]
 DEFAULT_QUERY_TIMEOUT = 600.0
 
 
@@ -182,6 +191,20 @@ def leave_out_people(
     gone = {name: table.height - left[name].height for name, table in raw.items()}
     said = ", ".join(f"{count:,} of {name}" for name, count in gone.items() if count)
     return left, f"Left out, because people have withdrawn: {said}." if said else ""
+
+
+def leave_out_of_comparison(
+    study: Federation, raw: dict[str, pl.DataFrame], vault: Path | None
+) -> dict[str, pl.DataFrame]:
+    """Real tables to compare with, without those who withdrew; SettingsError where that is no vault."""
+    from verticopula.storage.vault_files import is_vault
+
+    if vault is not None and not is_vault(vault):
+        raise SettingsError(f"--vault {vault}: no vault, so nobody could be left out; name that of `run` or `join`")
+    left, said = leave_out_people(study, raw, vault)
+    if said:
+        Console(stderr=True).print(Text(readable(said)), soft_wrap=True)
+    return left
 
 
 def open_vault(folder: Path) -> Vault:
