@@ -180,8 +180,9 @@ class ProcessStarter:
 
     def start(self, net: Net, name: str) -> None:
         kit = net.folder / "kits" / name
-        files = [] if name == SERVER else ["--data", f"{name}.csv", "--policy", f"{name}.toml"]
-        arguments = ["serve" if name == SERVER else "join", str(kit), *files]
+        role = {SERVER: "serve", net.federation.network.compute: "compute"}.get(name, "join")
+        files = ["--data", f"{name}.csv", "--policy", f"{name}.toml"] if role == "join" else []
+        arguments = [role, str(kit), *files]
         net.processes[name] = self.run(net, arguments, kit / "output.txt")  # type: ignore[assignment]
 
     def run(self, net: Net, arguments: Sequence[str], output: Path) -> Child:

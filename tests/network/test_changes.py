@@ -20,6 +20,7 @@ from tests.network.attackers import EvilCoordinator
 from tests.network.faults import ProcessStarter
 from tests.network.harness import PARTIES, PATIENCE, POLICY, Net, network, small_federation
 from tests.network.test_stewards import state_of, store_of, until
+from tests.network.test_strict_network import two_parties
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.certificate_authority import Authority
 from verticopula.network.certificate_issuing import current_time, new_root
@@ -187,6 +188,33 @@ def test_a_party_leaves_and_is_told(net: Net) -> None:
     assert store_of(net, "right").all() == []  # it was asked nothing
     assert {entry["study"] for entry in net.ledger("right")} == {opened}
     assert before.version == 1
+
+
+@pytest.mark.network
+def test_who_computes_without_data_has_to_agree_too(tmp_path: Path, starter: ProcessStarter) -> None:
+    federation, tables = two_parties(operator="left", compute="notary")
+    raw = federation.to_dict()["party"]
+    raw[0]["column"][1]["bounds"] = [-7.0, 7.0]
+    after = changed(federation, party=raw)
+    with network(tmp_path, federation=federation, tables=tables) as net:
+        net.starter = starter.start
+        net.start("server", "left", "right", "notary")
+        with net.lead() as lead:
+            until(lambda: all(party.connected for party in status(lead).parties))
+            propose(net, after)
+            for name in ("left", "right"):
+                decide(store_of(net, name), CHANGE_NAME, "yes")
+            until(lambda: answers(lead) == {"left": "accepted", "right": "accepted", "notary": "asked"})
+            (asked,) = store_of(net, "notary").all("pending")
+            assert asked.content.changes == ("Column left.x1, bounds: [-7.0, 7.0]; it was [-6.0, 6.0].",)
+            assert versions_on_disk(net, "server", "left", "notary") == [1, 1, 1]
+            decide(store_of(net, "notary"), CHANGE_NAME, "yes")
+            wait_in_force(lead, 2)
+            use(net, after)
+            study = net.submit(lead, method="strict", epsilon=8.0, delta=1e-6)
+            assert net.wait(lead, study) == ("done", "")
+        assert versions_on_disk(net, "server", "left", "right", "notary") == [2] * 4
+        assert f"study {study} is over" in net.output("notary")
 
 
 @pytest.mark.network
