@@ -7,6 +7,7 @@ gave them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -115,31 +116,100 @@ def em_step(covariance: Floats, moments: Sequence[PatternMoments], prior_subject
     the M-step averages them. `prior_subjects` imaginary subjects with unit covariance enter the average.
     """
     total = prior_subjects * np.eye(covariance.shape[0])
-    count = prior_subjects
+    count, known = prior_subjects, np.ascontiguousarray(covariance)
     for pattern in moments:
-        seen, missing = pattern.observed, pattern.missing
-        weights = regress(covariance, seen, missing)
-        across = weights @ pattern.products
-        unexplained = covariance[np.ix_(missing, missing)] - weights @ covariance[np.ix_(seen, missing)]
-        total[np.ix_(seen, seen)] += pattern.count * pattern.products
-        total[np.ix_(missing, seen)] += pattern.count * across
-        total[np.ix_(seen, missing)] += pattern.count * across.T
-        total[np.ix_(missing, missing)] += pattern.count * (across @ weights.T + unexplained)
+        _add_completed(known, pattern.observed, pattern.missing, pattern.count, pattern.products, total)
         count += pattern.count
     return np.asarray((total + total.T) / (2.0 * count))
 
 
 def log_likelihood(covariance: Floats, moments: Sequence[PatternMoments]) -> float:
     """Observed-data log-likelihood of the readings, up to a constant."""
-    total = 0.0
+    known, total = np.ascontiguousarray(covariance), 0.0
     for pattern in moments:
-        if pattern.observed.size == 0:
-            continue
-        factor = cho_factor(covariance[np.ix_(pattern.observed, pattern.observed)], lower=True, check_finite=False)
-        log_determinant = 2.0 * float(np.sum(np.log(np.diag(factor[0]))))
-        trace = float(np.trace(cho_solve(factor, pattern.products, check_finite=False)))
-        total -= 0.5 * pattern.count * (log_determinant + trace)
+        if pattern.observed.size:
+            total -= 0.5 * pattern.count * float(_deviance(known, pattern.observed, pattern.products))
     return total
+
+
+# Compiled, because many small matrices take less time than the calls that numpy needs for each of them.
+
+
+@njit(cache=True, nogil=True)
+def _add_completed(
+    covariance: Floats, seen: Ints, missing: Ints, count: float, products: Floats, total: Floats
+) -> None:
+    """Add a pattern's completed products to `total`; those of missing and observed latents twice, and on one side."""
+    o, m = seen.size, missing.size
+    for i in range(o):
+        for k in range(o):
+            total[seen[i], seen[k]] += count * products[i, k]
+    if m == 0:
+        return
+    left = np.empty((m, m))
+    for i in range(m):
+        for k in range(m):
+            left[i, k] = covariance[missing[i], missing[k]]
+    if o > 0:
+        between = np.empty((o, m))
+        for i in range(o):
+            for k in range(m):
+                between[i, k] = covariance[seen[i], missing[k]]
+        weights = between.copy()
+        _solve(_factor(covariance, seen), weights)
+        across = np.dot(products, weights)
+        left += np.dot(weights.T.copy(), across - between)
+        for k in range(m):
+            for i in range(o):
+                total[missing[k], seen[i]] += 2.0 * count * across[i, k]
+    for i in range(m):
+        for k in range(m):
+            total[missing[i], missing[k]] += count * left[i, k]
+
+
+@njit(cache=True, nogil=True)
+def _deviance(covariance: Floats, seen: Ints, products: Floats) -> float:
+    """log det S + trace(S^-1 P) of the observed latents' covariance S and mean products P."""
+    factor = _factor(covariance, seen)
+    inverse, total = np.zeros_like(factor), 0.0
+    for i in range(seen.size):
+        for k in range(i):
+            for c in range(k + 1):
+                inverse[i, c] -= factor[i, k] * inverse[k, c]
+        inverse[i, i] = 1.0
+        for c in range(i + 1):
+            inverse[i, c] /= factor[i, i]
+        total += 2.0 * math.log(factor[i, i])
+    return total + float(np.sum(np.dot(inverse, products) * inverse))
+
+
+@njit(cache=True, nogil=True)
+def _factor(covariance: Floats, seen: Ints) -> Floats:
+    """The lower Cholesky factor of some latents' covariance."""
+    inner = np.empty((seen.size, seen.size))
+    for i in range(seen.size):
+        for k in range(seen.size):
+            inner[i, k] = covariance[seen[i], seen[k]]
+    inner[:] = np.linalg.cholesky(inner)
+    return inner
+
+
+@njit(cache=True, nogil=True)
+def _solve(factor: Floats, right: Floats) -> None:
+    """Solve L L' x = right in place, for many right-hand sides next to each other."""
+    n = factor.shape[0]
+    for i in range(n):
+        for k in range(i):
+            for c in range(right.shape[1]):
+                right[i, c] -= factor[i, k] * right[k, c]
+        for c in range(right.shape[1]):
+            right[i, c] /= factor[i, i]
+    for i in range(n - 1, -1, -1):
+        for k in range(i + 1, n):
+            for c in range(right.shape[1]):
+                right[i, c] -= factor[k, i] * right[k, c]
+        for c in range(right.shape[1]):
+            right[i, c] /= factor[i, i]
 
 
 def start_covariance(moments: Sequence[PatternMoments], q: int) -> Floats:
