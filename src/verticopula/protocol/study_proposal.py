@@ -10,7 +10,7 @@ roots, which the floating-point standard defines to the last bit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -308,7 +308,13 @@ def points_statement(study: str, federation: str, masked_by: Sequence[str], coun
 
 def consent_statement(party: str, proposal: StudyProposal, until: float) -> bytes:
     """What a party signs when it consents."""
-    return fingerprint(("consent", party, fingerprint(proposal), float(until))).encode()
+    return consent_statements(proposal, [(party, until)])[0]
+
+
+def consent_statements(proposal: StudyProposal, consents: Iterable[tuple[str, float]]) -> list[bytes]:
+    """The same of parties and the ends of their consents; the proposal, which is about all of them, is hashed once."""
+    digest = fingerprint(proposal)
+    return [fingerprint(("consent", party, digest, float(until))).encode() for party, until in consents]
 
 
 def asking_statement(federation: str, method: str, requester: str, purpose: str, asking: SignedAsking) -> bytes:

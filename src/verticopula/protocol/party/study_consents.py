@@ -33,6 +33,7 @@ from verticopula.protocol.study_proposal import (
     StudyContext,
     check_proposal,
     consent_statement,
+    consent_statements,
     federation_fingerprint,
     margins_statement,
     mask_digest,
@@ -193,8 +194,8 @@ class StudyConsents:
         names = [presence.party for presence in record.proposal.presence]
         if [consent.party for consent in consents] != names:
             raise ProtocolError(f"party {self.party!r}: expected the consent of each party, in their order")
-        for consent in consents:
-            message = consent_statement(consent.party, record.proposal, consent.until)
+        messages = consent_statements(record.proposal, [(consent.party, consent.until) for consent in consents])
+        for consent, message in zip(consents, messages, strict=True):
             if not self.authenticity.verify(consent.party, message, consent.signature):
                 raise ProtocolError(
                     f"party {self.party!r}: {consent.party!r} has not consented to the proposal seen here"
