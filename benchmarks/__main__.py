@@ -29,6 +29,12 @@ ENTRIES = dict(
     [
         _entry("coins", "Cost of one private comparison, in units of its random byte.", "a minute"),
         _entry("memory", "Peak memory of a rank release of 71,827 subjects.", "a minute"),
+        _entry(
+            "scale",
+            "Time and memory of studies against people, columns, parties and patterns.",
+            "20 minutes",
+            "scale.md",
+        ),
         _entry("growth", "Time of both rank releases against N.", "a minute", "growth.png"),
         _entry(
             "errors",

@@ -1,0 +1,141 @@
+"""How time and memory of whole studies grow with people, columns, parties and missing patterns.
+
+Processor seconds of all threads, in one process: checking tables, all rounds, the fit, and as many synthetic rows as
+there are people. An exponent is the slope of log time on log N.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.growth import fit_exponent
+from benchmarks.scale_cases import Case, measure_apart
+from benchmarks.scale_limits import measure_limits
+from reporting.catalogue import Measured, Places
+from reporting.pages import markdown_page
+from reporting.records import Record, write_text
+from reporting.tables import Table, verdict
+
+PARTS = ("people", "columns", "parties", "patterns", "limits")
+SIZES = {
+    "vcds": (62_500, 125_000, 250_000, 500_000, 1_000_000),
+    "refined": (62_500, 125_000, 250_000, 500_000, 1_000_000),
+    "strict": (10_000, 20_000, 40_000),
+}
+QUICK_SIZES = dict.fromkeys(SIZES, (1_500, 3_000))
+# Processor seconds at the largest size; strict is not measured at the size that its target is about.
+MOST_SECONDS = {"vcds": 12.0, "refined": 60.0}
+MOST_SECONDS_WIDE = {"refined": 8.0, "strict": 15.0}
+MOST_RATIO = {"parties": 1.3, "patterns": 3.0}
+LEAST_SHARE = {"sampling": 0.5, "pairwise": 0.7, "em": 0.3}
+
+
+def list_cases(part: str, quick: bool) -> list[Case]:
+    """The studies that a part measures."""
+    if part == "people":
+        sizes = QUICK_SIZES if quick else SIZES
+        return [Case(method, "sme", n) for method, each in sizes.items() for n in each]
+    if part == "columns":
+        return [Case(method, "wide", 1_500 if quick else 20_000) for method in ("vcds", "refined")]
+    if part == "parties":
+        return [Case("vcds", "parties", 1_500 if quick else 100_000, amount) for amount in (5, 50)]
+    amounts = (4, 40) if quick else (16, 5_000)
+    return [Case("refined", "patterns", 1_500 if quick else 100_000, amount) for amount in amounts]
+
+
+def run(options: Namespace) -> Measured:
+    """Measure the parts that are asked for."""
+    results = dict(options.kept.results)
+    repetitions = 1 if options.quick else 2
+    for part in options.parts:
+        if part == "limits":
+            results[part] = measure_limits(2_000 if options.quick else 200_000, 3 * repetitions)
+        else:
+            results[part] = [measure_apart(case, repetitions) for case in list_cases(part, options.quick)]
+    return {"repetitions": repetitions, "seed": 0}, results
+
+
+def present(record: Record, places: Places) -> list[Table]:
+    """The page `scale.md`, and its tables."""
+    found = record.results
+    tables = [_tabulate_people(found["people"])] if "people" in found else []
+    if "columns" in found:
+        tables.append(_tabulate_columns(found["columns"]))
+    tables += [_tabulate_ratio(part, found[part]) for part in ("parties", "patterns") if part in found]
+    if "limits" in found:
+        tables.append(_tabulate_limits(found["limits"]))
+    about = f"""`{record.command}`. Processor seconds of all threads, in one process: all rounds of a study and its
+fit, then as many synthetic rows as there are people. The faster of {record.settings["repetitions"]} runs. Memory is the
+most that the process had. The tables, which it holds for all parties together, are in it."""
+    write_text(places.pages / "scale.md", markdown_page("Scale", [about, *tables]))
+    return tables
+
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def _tabulate_people(cases: Rows) -> Table:
+    rows = []
+    for method in dict.fromkeys(case["method"] for case in cases):
+        own = [case for case in cases if case["method"] == method]
+        exponent = fit_exponent([case["n_subjects"] for case in own], [_total(case) for case in own])
+        for case in own:
+            last = case is own[-1]
+            target = MOST_SECONDS.get(method) if last and case["n_subjects"] == 1_000_000 else None
+            judged = "" if target is None else f"{target:g}: {verdict(_total(case), target)}"
+            slope = f"{exponent:.2f}" if last else ""
+            rows.append((method, f"{case['n_subjects']:,}", *_spent(case), slope, judged))
+    header = ("method", "N", "fit, s", "rows, s", "peak MB", "before the fit", "exponent of N", "target, s")
+    note = "The SME study: 55 columns at five parties, blocks missing at random. Ranks by the binomial sampler."
+    return Table("People", header, tuple(rows), note, heads=2)
+
+
+def _tabulate_columns(cases: Rows) -> Table:
+    rows = []
+    for case in cases:
+        target = MOST_SECONDS_WIDE.get(case["method"])
+        judged = "" if target is None else f"{target:g}: {verdict(_total(case), target)}"
+        rows.append((case["method"], *_spent(case), judged))
+    header = ("method", "fit, s", "rows, s", "peak MB", "before the fit", "target, s")
+    note = f"500 covariates at five parties, blocks missing at random, N = {cases[0]['n_subjects']:,}."
+    return Table("Columns", header, tuple(rows), note)
+
+
+def _tabulate_ratio(part: str, cases: Rows) -> Table:
+    few, many = cases
+    ratio = _total(many) / _total(few)
+    rows = [(f"{case['amount']:,}", *_spent(case), "") for case in cases]
+    rows[1] = (*rows[1][:-1], f"{ratio:.2f}, at most {MOST_RATIO[part]:g}: {verdict(ratio, MOST_RATIO[part])}")
+    what = {
+        "parties": "100 covariates, complete",
+        "patterns": "64 covariates at 16 parties, three of ten blocks missing",
+    }
+    note = f"`{few['method']}`, {what[part]}, N = {few['n_subjects']:,}."
+    header = (part, "fit, s", "rows, s", "peak MB", "before the fit", "ratio of times")
+    return Table(part.capitalize(), header, tuple(rows), note)
+
+
+def _tabulate_limits(limits: Mapping[str, Mapping[str, float]]) -> Table:
+    names = {
+        "sampling": ("synthetic rows", "normals, a product, a distribution function"),
+        "pairwise": ("pairwise correlations", "one product of the table with itself"),
+        "moments": ("moments of patterns", "one product of the table with itself"),
+        "em": ("a step of EM", "its operations at the speed of products"),
+    }
+    rows = []
+    for part, found in limits.items():
+        share, least = found["limit"] / found["ours"], LEAST_SHARE.get(part)
+        judged = "" if least is None else f"{least:.0%}: {verdict(-share, -least)}"
+        rows.append((*names[part], f"{1e3 * found['ours']:.1f}", f"{1e3 * found['limit']:.1f}", f"{share:.0%}", judged))
+    header = ("part", "limit", "ms", "limit, ms", "share of the limit", "target")
+    return Table("Limits", header, tuple(rows), "65 latents, five parties, a fifth of the blocks missing.", heads=2)
+
+
+def _spent(case: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    return f"{case['fit']:.1f}", f"{case['sample']:.1f}", f"{case['peak_mb']:,.0f}", f"{case['data_mb']:,.0f}"
+
+
+def _total(case: Mapping[str, Any]) -> float:
+    return float(case["fit"] + case["sample"])
