@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,7 +31,7 @@ from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.study_lifecycle import Alignment, BegunStudy, LedgerHead
 from verticopula.protocol.study_rounds import study_rounds
 from verticopula.schema.columns import ColumnKey
-from verticopula.schema.conditions import check_met, read_conditions
+from verticopula.schema.conditions import Conditions, check_met, read_conditions
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.federation import Federation, IdRule, seeded_study_name
@@ -48,20 +48,24 @@ from verticopula.storage.ledger import Ledger
 from verticopula.storage.record_store import RecordStore
 from verticopula.storage.vault import Vault
 from verticopula.study.fitted_study import FittedStudy
-from verticopula.study.kept_constraints import keep_constraints
+from verticopula.study.kept_constraints import KeptConstraints, add_kept, keep_constraints
 from verticopula.study.missing_values import AS_OBSERVED, COMPLETE, check_missing, empty_as_observed
 from verticopula.study.relation_sums import add_related
 from verticopula.study.saved_study import load_study, save_study
 from verticopula.study.study_box import study_html
+from verticopula.study.study_folder import mark_study, write_parts
 from verticopula.study.study_pricing import price_releases
 from verticopula.study.study_warnings import ALIGNED_ROWS, CATEGORIES, find_warnings
-from verticopula.study.synthetic_tables import SyntheticTables, decode_tables
+from verticopula.study.synthetic_tables import SyntheticTables, decode_frames, decode_tables
 from verticopula.study.text_summary import margins_table, summarise_study
 from verticopula.transport.delivery import Transport, drive
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+
+ROWS_PER_FILE = 1 << 18  # of `write_sample`: 55 columns of them take about 200 MB
 
 
 class ReportableRegression(Protocol):
@@ -468,32 +472,87 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         """
         check_missing(missing)
         asked = read_conditions(self.federation, conditions or {})
-        rows = self.n_subjects_ if n_rows is None else n_rows
-        if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
-            raise SettingsError("n_rows must be a whole number of at least 1")
+        rows = self._check_rows(n_rows, "n_rows")
         free = bool(asked) or missing is not None
         wanted = self._fitted().gives_aligned_rows and not free if aligned is None else aligned
         if wanted and free:
             raise SettingsError("aligned rows follow people as they are: neither conditions nor gaps can be chosen")
-        draw = self._aligned_draw(int(rows)) if wanted else None
-        rng = server_generator(self._server_seed, "sample", str(self._samples))
+        draw = self._aligned_draw(rows) if wanted else None
+        rng = self._next_generator()
+        if draw is None:
+            drawn, self.kept_ = self._draw_free(rows, rng, asked, missing)
+            return drawn
+        copies = rows // self.n_subjects_
+        decoded = self.result_.copula.decode((draw(rng) for _ in range(copies)), rows)
+        found, self.kept_ = keep_constraints(self.federation, add_related(self.federation, decoded), None)
+        return found
+
+    def _next_generator(self) -> np.random.Generator:
+        """Of the next sample: with a seed, the k-th has the same numbers again."""
         self._samples += 1
+        return server_generator(self._server_seed, "sample", str(self._samples - 1))
+
+    def _draw_free(
+        self, n_rows: int, rng: np.random.Generator, asked: Conditions, missing: str | None
+    ) -> tuple[dict[ColumnKey, NDArray[np.float64]], KeptConstraints | None]:
+        """Rows that belong to nobody, and what it took to keep the constraints."""
         copula = self.result_.copula
 
         def draw_rows(count: int) -> dict[ColumnKey, NDArray[np.float64]]:
             return add_related(self.federation, copula.sample(count, rng, asked, complete=missing == COMPLETE))
 
-        if draw is None:
-            drawn, self.kept_ = keep_constraints(self.federation, draw_rows(int(rows)), draw_rows)
-            check_met(asked, drawn)
-            if missing != AS_OBSERVED:
-                return drawn
+        drawn, kept = keep_constraints(self.federation, draw_rows(n_rows), draw_rows)
+        check_met(asked, drawn)
+        if missing == AS_OBSERVED:
             required = [key for key in self.federation.keys if self.federation.column(key).required]
-            return empty_as_observed(drawn, self.missingness_, rng, asked, required)
-        copies = int(rows) // self.n_subjects_
-        aligned_rows = add_related(self.federation, copula.decode((draw(rng) for _ in range(copies)), int(rows)))
-        found, self.kept_ = keep_constraints(self.federation, aligned_rows, None)
-        return found
+            drawn = empty_as_observed(drawn, self.missingness_, rng, asked, required)
+        return drawn, kept
+
+    def write_sample(
+        self,
+        folder: str | Path,
+        n_rows: int | None = None,
+        *,
+        rows_at_once: int = ROWS_PER_FILE,
+        conditions: Mapping[str, Any] | None = None,
+        missing: str | None = None,
+    ) -> list[Path]:
+        """Write synthetic rows without holding them all: one folder `party.parquet` of Parquet files for each party.
+
+        Returns the files. `read_table`, Polars and DuckDB read such a folder as one table. Rows belong together across
+        parties and belong to nobody: they are never aligned.
+
+        Parameters
+        ----------
+        folder : where to; files that an earlier call wrote are replaced
+        n_rows, conditions, missing : as `sample` has them
+        rows_at_once : rows of a file, and in memory. Without constraints and gaps, and where the model is one copula,
+            rows are those of `sample`, whatever multiple of 65,536 it is
+
+        Notes
+        -----
+        Counts as one sample: with a seed, the k-th sample after `fit` has the same rows again.
+        """
+        check_missing(missing)
+        asked = read_conditions(self.federation, conditions or {})
+        rows, at_once = self._check_rows(n_rows, "n_rows"), self._check_rows(rows_at_once, "rows_at_once")
+        rng, kept = self._next_generator(), []
+
+        def draw_parts() -> Iterator[dict[str, pl.DataFrame]]:
+            for start in range(0, rows, at_once):
+                drawn, own = self._draw_free(min(at_once, rows - start), rng, asked, missing)
+                kept.append(own)
+                yield decode_frames(drawn, self.federation)
+
+        written = write_parts(Path(folder), draw_parts(), mark_study(self._fitted()))
+        self.kept_ = add_kept(kept)
+        return written
+
+    def _check_rows(self, given: int | None, name: str) -> int:
+        rows = self.n_subjects_ if given is None else given
+        if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
+            raise SettingsError(f"{name} must be a whole number of at least 1")
+        return int(rows)
 
     def decode(self, values: Mapping[ColumnKey, NDArray[np.float64]]) -> SyntheticTables:
         """Numbers that `draw` drew, as tables.

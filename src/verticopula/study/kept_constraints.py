@@ -7,7 +7,8 @@ nearest value that is allowed, or the other one where its bounds forbid that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +65,17 @@ class KeptConstraints:
             f"Constraints: {self.redrawn} of {self.n_rows} rows contradicted one and were drawn again; "
             f"{f'moved to the nearest allowed value: {moved}' if moved else 'none was moved'}."
         )
+
+
+def add_kept(parts: Iterable[KeptConstraints | None]) -> KeptConstraints | None:
+    """What it took for all parts of some rows; None where there are no constraints."""
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    moved: Counter[str] = Counter()
+    for part in known:
+        moved.update(part.moved)
+    return KeptConstraints(sum(part.n_rows for part in known), sum(part.redrawn for part in known), dict(moved))
 
 
 def keep_constraints(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from verticopula.data.csv_files import write_csv
-from verticopula.data.synthetic_marks import METADATA_ENDING, SyntheticMark, write_marked
+from verticopula.data.synthetic_marks import METADATA_ENDING, METADATA_KEY, SyntheticMark, write_marked
 from verticopula.data.table_files import read_table
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.privacy.mark_statement import mark_synthetic
@@ -131,6 +131,34 @@ def write_study(
     (out / SUMMARY_FILE).write_text(summary, encoding="utf-8")
     written += _write_posterior_draws(diagnostics / POSTERIOR_FILE, fitted.result)
     return [*written, out / STUDY_FILE, out / SUMMARY_FILE, out / LEDGER_FILE]
+
+
+def write_parts(folder: Path, parts: Iterable[Mapping[str, pl.DataFrame]], mark: SyntheticMark) -> list[Path]:
+    """Tables that come some rows at a time: a folder `party.parquet` for each, with one marked file for each part.
+
+    Parameters
+    ----------
+    folder : where to; parts of earlier tables there are replaced. SettingsError if there is anything else
+    parts : party -> rows that belong together
+    """
+    written: list[Path] = []
+    for number, tables in enumerate(parts):
+        for name, table in tables.items():
+            place = folder / f"{name}.parquet"
+            if number == 0:
+                _empty_parts(place)
+            written.append(place / f"part-{number:06d}.parquet")
+            table.write_parquet(written[-1], metadata={METADATA_KEY: mark.to_json()})
+    return written
+
+
+def _empty_parts(place: Path) -> None:
+    """Make a folder for parts, or empty the one that is there."""
+    if place.exists() and not (place.is_dir() and all(part.match("part-*.parquet") for part in place.iterdir())):
+        raise SettingsError(f"{place} is not a folder of parts as they are written here: take another folder")
+    place.mkdir(parents=True, exist_ok=True)
+    for part in place.iterdir():
+        part.unlink()
 
 
 def mark_study(fitted: FittedStudy) -> SyntheticMark:

@@ -75,8 +75,21 @@ def decode_tables(
     backends : party -> the library its table is to be of; polars by default
     study : that `result` belongs to, where regressions on the tables are to have intervals
     """
-    tables: dict[str, Any] = {}
-    for party in federation.parties:
-        columns = [decode_column(values[key], party.written(key.column)) for key in values if key.party == party.name]
-        tables[party.name] = from_polars(pl.DataFrame(columns), (backends or {}).get(party.name, "polars"))
+    frames = decode_frames(values, federation)
+    tables = {name: from_polars(frame, (backends or {}).get(name, "polars")) for name, frame in frames.items()}
     return SyntheticTables(tables, federation, result.n_subjects, result.posterior_draws, study)
+
+
+def decode_frames(values: Mapping[ColumnKey, NDArray[np.float64]], federation: Federation) -> dict[str, pl.DataFrame]:
+    """Party -> drawn numbers in the columns' own types.
+
+    Parameters
+    ----------
+    values : column -> its rows; category codes where a column has categories
+    """
+    return {
+        party.name: pl.DataFrame(
+            [decode_column(values[key], party.written(key.column)) for key in values if key.party == party.name]
+        )
+        for party in federation.parties
+    }
