@@ -349,9 +349,10 @@ def _submission(scene: Scene, kind: str = "synthesis", **changes: Any) -> Submit
 def _refuses(make: Callable[[Scene], Any]) -> Callable[[Scene], None]:
     def run(scene: Scene) -> None:
         with Lead(scene.kit("lead")) as lead:
+            request = make(scene)
             before = lead.ask(StatusRequest()).studies
             try:
-                lead.ask(make(scene))
+                lead.ask(request)
             except VerticopulaError:
                 assert lead.ask(StatusRequest()).studies == before
                 return
@@ -392,9 +393,19 @@ against_coordinator(
     "as parties check it",
     "refused the study lead [^:]*: who asks and why",
 )(_refuses(lambda scene: replace(_submission(scene), purpose="an \u13aaudit")))
+
+
+def _ended_study(scene: Scene) -> str:
+    """The name of a study of this lead that nobody answered in time."""
+    with Lead(scene.kit("lead")) as lead:
+        study: str = lead.ask(_submission(scene, deadline=0.3)).study
+        scene.net.wait(lead, study)
+    return study
+
+
 against_coordinator(
     "a deadline that never comes", "checked when resuming", "refused the study lead [^:]*: the deadline"
-)(_refuses(lambda scene: ResumeRequest("any", float("nan"))))
+)(_refuses(lambda scene: ResumeRequest(_ended_study(scene), float("nan"))))
 
 
 @against_coordinator("the lead's submission sent again", "its token: one study", "INFO.*: study small-[0-9a-f]+: vcds")
@@ -413,7 +424,7 @@ def submit_twice(scene: Scene) -> None:
 against_coordinator(
     "a party that requests what only the lead may", "roles", "refused a message from left: a party replies", quick=True
 )(_sends(lambda caller, scene: caller.message("ask", "k", encode(StatusRequest()))))
-against_coordinator("a lead that sends a reply", "roles", "refused a message from lead: the study lead sends")(
+against_coordinator("a lead that sends a reply", "roles", "refused a message from lead[^:]*: the study lead sends")(
     lambda scene: _as_lead(scene, lambda caller: caller.message("answer", "k", b""))
 )
 
@@ -441,6 +452,7 @@ def answer_for_another(scene: Scene) -> None:
     with _asked(scene, "left", "right") as (lead, study, (left, right), (_, asked)):
         wrong = fingerprint(BeginRequest(study, "vcds", "", "hash", None, 0, ""))
         left.message("answer", wrong, encode(ConsentReply("right", 2e9, b"")))
+        scene.expect()  # before the study ends, and with it the line
         right.message("refusal", asked.key, encode(Refusal("PolicyRefused", "enough")))
         scene.net.wait(lead, study)
 

@@ -33,6 +33,15 @@ PATIENCE = 1500.0  # seconds that a busy machine may need for anything; a test m
 LONG_DEADLINE = 1200.0  # of a round in which nobody is silent on purpose; shorter, so that a study's own reason is told
 
 
+def until(look: Callable[[], Any]) -> Any:
+    """What `look` finds, once it finds something."""
+    end = time.monotonic() + PATIENCE
+    while not (found := look()):
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.05)
+    return found
+
+
 def small_federation(deadline: float = 60.0) -> Federation:
     """Three parties, five columns, all kinds of margins."""
     return Federation.from_dict(

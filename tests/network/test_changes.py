@@ -18,8 +18,8 @@ import pytest
 
 from tests.network.attackers import EvilCoordinator
 from tests.network.faults import ProcessStarter
-from tests.network.harness import PARTIES, PATIENCE, POLICY, Net, network, small_federation
-from tests.network.test_stewards import state_of, store_of, until
+from tests.network.harness import PARTIES, PATIENCE, POLICY, Net, network, small_federation, until
+from tests.network.test_stewards import state_of, store_of
 from tests.network.test_strict_network import two_parties
 from verticopula.errors import SettingsError, VerticopulaError
 from verticopula.network.certificate_authority import Authority

@@ -8,14 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.network.faults import ProcessStarter
-from tests.network.harness import PARTIES, PATIENCE, POLICY, Net, network, small_federation
+from tests.network.harness import PARTIES, PATIENCE, POLICY, Net, network, small_federation, until
 from verticopula.errors import ProtocolError
 from verticopula.network.control_messages import CancelRequest, ResumeRequest, StatusRequest, StudyState
 from verticopula.network.study_lead import Lead
@@ -26,15 +25,6 @@ from verticopula.storage.steward_requests import StewardRequest, Verdict
 pytestmark = pytest.mark.processes
 
 SHORT = 3.0  # seconds that a party has for a round; people take longer
-
-
-def until(look: Callable[[], Any]) -> Any:
-    """What `look` finds, once it finds something."""
-    end = time.monotonic() + PATIENCE
-    while not (found := look()):
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.05)
-    return found
 
 
 def pending(net: Net, study: str, party: str = "middle") -> StewardRequest:
