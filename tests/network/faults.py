@@ -493,7 +493,8 @@ class FaultyNetwork:
                 copy = Path(folder) / name
                 # Without the states of regressions: they are to be fitted from the start.
                 vault = self.net.folder / "kits" / name / "vault"
-                shutil.copytree(vault, copy, ignore=shutil.ignore_patterns("fits"))
+                # A file that is being written is not part of it yet: a party may note the end of a study at this moment.
+                shutil.copytree(vault, copy, ignore=shutil.ignore_patterns("fits", "*.tmp"))
                 members[name] = Member(
                     self.net.federation,
                     name,
