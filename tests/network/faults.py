@@ -491,9 +491,9 @@ class FaultyNetwork:
             members: dict[str, Member] = {}
             for name in PARTIES:
                 copy = Path(folder) / name
-                # Without the states of regressions: they are to be fitted from the start.
+                # Without the states of regressions: they are to be fitted from the start. Without half-written files:
+                # a party may note the end of a study at this moment.
                 vault = self.net.folder / "kits" / name / "vault"
-                # A file that is being written is not part of it yet: a party may note the end of a study at this moment.
                 shutil.copytree(vault, copy, ignore=shutil.ignore_patterns("fits", "*.tmp"))
                 members[name] = Member(
                     self.net.federation,
