@@ -12,6 +12,7 @@ from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.shared_rounds import collect
+from verticopula.stats import latent_draws
 from verticopula.stats.latent_draws import CellEvidence, ReadingEvidence, sweep_latents
 from verticopula.stats.refinement import gather_evidence, refine
 from verticopula.transport.delivery import drive
@@ -93,3 +94,17 @@ def test_evidence_of_a_release_without_noise_gives_everybody_their_own_category(
             cells = np.searchsorted(seen.bounds[1:-1], drawn[seen.rows, part.start])
             values = data.x[seen.rows, j]
             assert np.array_equal(cells, values - values.min())
+
+
+@pytest.mark.parametrize("n", [0, 1, 500])
+def test_a_likelihood_that_is_kept_draws_the_same_cells_as_one_found_anew(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(n)
+    grades, mean = rng.random(n), rng.standard_normal(n)
+    drawn = []
+    for kept in (latent_draws._KEPT, 0):
+        monkeypatch.setattr(latent_draws, "_KEPT", kept)
+        evidence = CellEvidence(np.arange(n), grades, np.array([0.1, 0.5, 0.9]), 0.2, BOUNDS)
+        drawn.append([evidence.draw(mean, 0.7, np.random.default_rng(seed)) for seed in range(3)])
+    np.testing.assert_array_equal(drawn[0], drawn[1])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ _INSIDE = 1e-6  # how far inside an interval a draw stays, as a share of its wid
 SMALLEST_VARIANCE = 1e-9  # of a drawn direction
 _LEAST_CHANCE = 1e-12
 _BLOCK = 1 << 20  # subjects times cells weighed at once
+_KEPT = 1 << 17  # subjects times cells whose likelihood is kept: a megabyte for a latent
 _STRONGEST_LINK = 1.0 - 1e-6
 _NO_MASS = 1e-290
 
@@ -159,17 +161,27 @@ class CellEvidence:
         step = max(_BLOCK // self.middles.size, 1)
         for start in range(0, mean.size, step):
             block = slice(start, start + step)
-            chances = np.cumsum(self._weigh_cells(mean[block], deviation, self.grades[block]), axis=1)
+            chances = np.cumsum(self._weigh_cells(mean[block], deviation, block), axis=1)
             cells[block] = ((uniform[block] * chances[:, -1])[:, None] > chances[:, :-1]).sum(axis=1)
         return draw_truncated(mean, deviation, self.bounds[cells], self.bounds[cells + 1], rng)
 
-    def _weigh_cells(self, mean: Floats, deviation: float, grades: Floats) -> Floats:
+    def _weigh_cells(self, mean: Floats, deviation: float, block: slice) -> Floats:
         """(n, C) chance of each cell given the other latents and the noisy grade, up to a factor per subject."""
         below = ndtr((self.bounds - mean[:, None]) / deviation)
-        exponent = -0.5 * ((grades[:, None] - self.middles) / self.width) ** 2
-        likelihood = np.exp(exponent - exponent.max(axis=1)[:, None])
+        few = self.grades.size * self.middles.size <= _KEPT
+        likelihood = self._likelihood[block] if few else self._find_likelihood(self.grades[block])
         # A cell that the other latents all but rule out may still be the one that was observed.
         return np.asarray(np.maximum(np.diff(below, axis=1), _LEAST_CHANCE) * likelihood)
+
+    @cached_property
+    def _likelihood(self) -> Floats:
+        """Of all subjects: no sweep changes it."""
+        return self._find_likelihood(self.grades)
+
+    def _find_likelihood(self, grades: Floats) -> Floats:
+        """(n, C) how well each cell explains the noisy grade, the best one 1."""
+        exponent = -0.5 * ((grades[:, None] - self.middles) / self.width) ** 2
+        return np.asarray(np.exp(exponent - exponent.max(axis=1)[:, None]))
 
 
 @dataclass(frozen=True)
