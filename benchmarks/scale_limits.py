@@ -82,6 +82,6 @@ def _em(n: int) -> tuple[Callable[[], object], Callable[[], object]]:
 
 
 def count_operations(moments: PatternMoments) -> float:
-    """Of one pattern in a step of EM: a factorisation, two triangular solutions, and three products."""
+    """Of one pattern in a step of EM: a factorisation, two triangular solutions, two products; none if complete."""
     o, m = moments.observed.size, moments.missing.size
-    return o**3 / 3.0 + 2.0 * m * o**2 + 2.0 * m * o**2 + 4.0 * m**2 * o
+    return o**3 / 3.0 + 2.0 * m * o**2 + 2.0 * m * o**2 + 2.0 * m**2 * o if m else 0.0
