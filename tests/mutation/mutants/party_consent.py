@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant(
         "agreement-one-signature",
         "protocol/party/study_consents.py",
-        "for consent in consents:",
-        "for consent in consents[:1]:",
+        "for consent, message in zip(consents, messages, strict=True):",
+        "for consent, message in zip(consents[:1], messages[:1], strict=True):",
         "one consent would stand for all",
         one_of(CONSENT_ROUNDS, "consents_that_are_missing_forged_or_to_another_proposal_do_not_count"),
     ),

@@ -25,8 +25,8 @@ MUTANTS = (
     Mutant(
         "proposal-consent-of-anybody",
         "protocol/study_proposal.py",
-        'fingerprint(("consent", party, fingerprint(proposal), float(until)))',
-        'fingerprint(("consent", fingerprint(proposal), float(until)))',
+        'fingerprint(("consent", party, digest, float(until)))',
+        'fingerprint(("consent", digest, float(until)))',
         "one party's consent would be everybody's, where they sign with a common key",
         CONSENT_ROUNDS,
     ),
