@@ -240,8 +240,9 @@ def earlier_session(scene: Scene) -> None:
     "a message of 1.5 GB", "gRPC, at its announced length", "a connection of left has ended.*more than 1,073,741,824"
 )
 def oversized(scene: Scene) -> None:
-    before = resident(scene.pid("server"))
+    before, tail = resident(scene.pid("server")), scene.log("server").mark()
     stream = RawStream(scene.kit("left"))
+    tail.wait("SSL left. is created")  # a call that gRPC ends before it has begun is nobody's
     sent = stream.send(1_500 * MEGABYTE)
     stream.close()
     assert sent < 100 * MEGABYTE, "the coordinator took it"
