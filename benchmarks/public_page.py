@@ -393,7 +393,7 @@ Under which relation it counts was not examined; `strict` has one person replace
 
 *Tuning.* Constants of `strict` were tuned on generated tables (`python -m benchmarks tilted_tuning`), magic and bean.
 That all tables of a response with few classes are opened was decided on these, too. The idea came from looking at
-shoppers and SBA loans, with the earlier fit and splits 0, 10 and 11. Coded tables were measured before that change.
+shoppers and SBA loans, with the earlier fit and splits 0, 10 and 11.
 AIM and MST have their authors' constants, SDV its defaults.
 
 *Seeds*, the most of any cell: {used}. Seeds begin at 0. Figures are means over seeds.
