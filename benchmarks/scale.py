@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.growth import fit_exponent
-from benchmarks.scale_cases import Case, measure_apart
+from benchmarks.scale_cases import ScaleCase, measure_apart
 from benchmarks.scale_limits import measure_limits
 from reporting.catalogue import Measured, Places
 from reporting.pages import markdown_page
@@ -37,17 +37,17 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--repetitions", type=int, default=1, help="of every study; the fastest counts")
 
 
-def list_cases(part: str, quick: bool) -> list[Case]:
+def list_cases(part: str, quick: bool) -> list[ScaleCase]:
     """The studies that a part measures."""
     if part == "people":
         sizes = QUICK_SIZES if quick else SIZES
-        return [Case(method, "sme", n) for method, each in sizes.items() for n in each]
+        return [ScaleCase(method, "sme", n) for method, each in sizes.items() for n in each]
     if part == "columns":
-        return [Case(method, "wide", 1_500 if quick else 20_000) for method in ("vcds", "refined")]
+        return [ScaleCase(method, "wide", 1_500 if quick else 20_000) for method in ("vcds", "refined")]
     if part == "parties":
-        return [Case("vcds", "parties", 1_500 if quick else 100_000, amount) for amount in (5, 50)]
+        return [ScaleCase("vcds", "parties", 1_500 if quick else 100_000, amount) for amount in (5, 50)]
     amounts = (4, 40) if quick else (16, 5_000)
-    return [Case("refined", "patterns", 1_500 if quick else 100_000, amount) for amount in amounts]
+    return [ScaleCase("refined", "patterns", 1_500 if quick else 100_000, amount) for amount in amounts]
 
 
 def run(options: Namespace) -> Measured:

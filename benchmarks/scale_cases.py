@@ -35,7 +35,7 @@ Tables = Mapping[str, pl.DataFrame]
 
 
 @dataclass(frozen=True)
-class Case:
+class ScaleCase:
     """One study.
 
     Attributes
@@ -70,7 +70,7 @@ class Taken:
         return self.fit + self.sample
 
 
-def make_study(case: Case, n_subjects: int) -> tuple[Federation, Tables]:
+def make_study(case: ScaleCase, n_subjects: int) -> tuple[Federation, Tables]:
     """A case's tables with so many people."""
     if case.design == "sme":
         study = make_sme(n_subjects)
@@ -96,7 +96,7 @@ def draw_patterns(amount: int, n_subjects: int, rng: np.random.Generator) -> np.
     return np.array(list(different.values()))[np.arange(n_subjects) % amount]
 
 
-def measure(case: Case) -> Taken:
+def measure(case: ScaleCase) -> Taken:
     """In this process."""
     warnings.simplefilter("ignore")
     with threadpool_limits(1):
@@ -110,7 +110,7 @@ def measure(case: Case) -> Taken:
         return Taken(middle - start, time.process_time() - middle, before, _peak_mb())
 
 
-def _make(case: Case, federation: Federation) -> Synthesizer:
+def _make(case: ScaleCase, federation: Federation) -> Synthesizer:
     return Synthesizer(federation, case.method, 1.0, random_state=0, **SETTINGS[case.method])
 
 
@@ -118,7 +118,7 @@ def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
-def measure_apart(case: Case, repetitions: int) -> dict[str, Any]:
+def measure_apart(case: ScaleCase, repetitions: int) -> dict[str, Any]:
     """The fastest of some repetitions, in processes of their own, as plain values."""
     taken = []
     for _ in range(repetitions):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.scale import PARTS, list_cases
-from benchmarks.scale_cases import PATTERN_PARTIES, Case, draw_patterns, make_study, measure_apart
+from benchmarks.scale_cases import PATTERN_PARTIES, ScaleCase, draw_patterns, make_study, measure_apart
 from benchmarks.scale_limits import count_operations
 from verticopula.data.missingness import unique_masks
 from verticopula.stats.em import PatternMoments
@@ -30,7 +30,7 @@ def test_studies_have_the_parties_that_their_case_says(part: str) -> None:
 
 
 def test_a_study_is_measured_in_a_process_of_its_own() -> None:
-    found = measure_apart(Case("vcds", "sme", 300), 1)
+    found = measure_apart(ScaleCase("vcds", "sme", 300), 1)
     assert found["method"] == "vcds"
     assert min(found["fit"], found["sample"]) > 0.0
     assert found["peak_mb"] >= found["data_mb"] > 0.0
