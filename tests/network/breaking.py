@@ -8,6 +8,7 @@ processes as well, which are there in a tenth of the time.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -291,13 +292,25 @@ def process_starter() -> None:
     import verticopula.network.coordinator
     import verticopula.network.party_process  # noqa: F401
 
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them here
+    signal.signal(signal.SIGCHLD, _say_who_ended)
     for line in sys.stdin:
         order = json.loads(line)
         child = os.fork()
         if child == 0:
             _become(order, run)
         print(child, flush=True)
+
+
+def _say_who_ended(*_: Any) -> None:
+    """Wait for children, and name those that nobody has killed: their end is no fault of a plan."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            if code not in (0, -signal.SIGKILL, -signal.SIGTERM):
+                print(f"process {pid} has ended with {code}", file=sys.stderr, flush=True)
 
 
 def _become(order: dict[str, Any], work: Callable[[Sequence[str]], None]) -> None:

@@ -345,11 +345,16 @@ class FaultyNetwork:
         resumed, due = 0, 0  # `due`: failures that faults explain, and that are still to be resumed
         end = time.monotonic() + PATIENCE + 15.0 * len(faults)
         while time.monotonic() < end:
+            ended = {name: process for name, process in self.net.processes.items() if process.poll() is not None}
             for new in self.happened(len(injected)):
                 found, deadline = self._recover_from(study, new, deadline)
                 problems += found
                 injected.append(new)
                 due += new.named_after is not None or new.fault.kind == "full disk"
+            for name, process in ended.items():
+                if self.net.processes[name] is process and not self.happened(len(injected)):
+                    problems.append(f"{name} has ended, and no fault says so")
+                    return injected, resumed, problems
             record = self.records.get(study)
             if record.state == "done" and len(injected) < len(faults):
                 end = min(end, time.monotonic() + 600.0)  # the last may happen after the end
