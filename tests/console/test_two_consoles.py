@@ -53,6 +53,7 @@ class Scene:
         self.steward.open("/")
         page.locator(".requests > li", has_text=study).locator("a", has_text=asks).click(timeout=PATIENCE)
         page.wait_for_selector("#decide")
+        page.wait_for_load_state("load")  # with its style sheet: without it a page may be wider than a phone
 
     def approve(self, study: str, asks: str) -> None:
         self.open_request(study, asks)

@@ -244,6 +244,7 @@ def test_a_party_of_another_message_version_costs_nobody_anything_and_goes_on_af
     assert stdin is not None
     stdin.close()
     faulty.start(PARTY)
+    faulty.net.wait_until_connected(PARTY)  # until then the coordinator knows the old release only
     faulty.resume(study)
     record = faulty.wait_until(study, "done", "failed")
     assert record.state == "done", record.note
