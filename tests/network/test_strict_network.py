@@ -40,7 +40,7 @@ def two_parties(**roles: str) -> tuple[Federation, dict[str, pl.DataFrame]]:
 
 
 def assert_all_spent(entries: Sequence[Release]) -> None:
-    """The ledgers say what was asked for a person, and no more; noise of whole numbers is a little larger."""
+    """The ledgers say what was asked for a person, and no more; mu has few digits, so that all machines agree on it."""
     assert EPSILON * (1.0 - 1e-6) <= state_privacy(entries, 1e-6).person <= EPSILON * (1.0 + 1e-9)
 
 
