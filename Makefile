@@ -18,7 +18,7 @@ JOBS   ?= $(shell echo $$(( $$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN) +
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-network test test-audit test-report test-console test-experiments test-databases test-statistics test-processes test-deploy deploy-constraints test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
+.PHONY: help demo demo-network test test-audit test-cluster test-report test-console test-experiments test-databases test-statistics test-processes test-deploy deploy-constraints test-install test-pandas3 test-slow test-network test-mutation check format bench bench-glm bench-network \
         bench-sdv bench-smartnoise tables tables-smoke test-gan docs docs-outputs docs-pictures dist clean
 
 help:  ## this list
@@ -70,7 +70,7 @@ $(STAMP)-browser: $(STAMP)-dev  # the report is looked at in a real browser
 # Neighbouring tests stay in one process as long as there is work for all: their fixtures start processes of their own.
 # JOBS=0 runs everything in one.
 PARALLEL = -n $(JOBS) --maxprocesses 8 --dist worksteal
-APART    = audit browser console databases deploy docs experiments gan install network processes report slow statistics
+APART    = audit browser cluster console databases deploy docs experiments gan install network processes report slow statistics
 SHORT    = not ($(shell echo $(APART) | sed 's/ / or /g'))
 
 test: $(STAMP)-dev  ## the test suite on all cores (JOBS=...), without what has a target of its own below
@@ -147,6 +147,9 @@ $(STAMP)-cluster: $(STAMP)-dev
 	$(PIP) install -e '.[cluster]'
 	@touch $@
 
+test-cluster: $(STAMP)-cluster  ## studies on a real Dask cluster, also with TLS, whose processes are killed (installs dask and ray)
+	$(BIN)/python -m pytest -m cluster
+
 test-slow: $(STAMP)-cluster  ## the slow statistical checks, and the tables' other back ends (installs dask and ray)
 	$(BIN)/python -m pytest $(PARALLEL) -m slow
 
@@ -193,6 +196,8 @@ tables: $(STAMP)-$(if $(filter loky,$(BACKEND)),dev,cluster)  ## the paper's tab
 	$(TABLES) --methods $(OTHER_DATA) --epsilons 1 --sizes 1000 5000 --seed-offset 1000 --replications 30
 	$(RUN) missing $(HOW)
 	$(RUN) open_choices $(HOW)
+	$(RUN) one_reading $(HOW)
+	$(RUN) rows_per_subject $(HOW)
 	$(RUN) judge_or_data $(HOW)
 	$(RUN) table8 $(HOW)
 
@@ -210,7 +215,7 @@ bench: $(STAMP)-dev  ## the benchmarks that need no other environment; JSON in b
 	$(BIN)/python -m benchmarks --jobs 2
 
 bench-glm: $(STAMP)-dev  ## regressions: agreement, rounds, speed, the paper's Original-C and Original-VFL (an hour)
-	$(BIN)/python -m benchmarks glm_agreement glm_rounds glm_speed glm_original glm_bayes interval_coverage
+	$(BIN)/python -m benchmarks glm_agreement glm_rounds glm_moments glm_speed glm_original glm_bayes interval_coverage
 
 bench-network: $(STAMP)-dev  ## the network: round trips, a regression, VCDS against one process; faults and intruders
 	$(BIN)/python -m benchmarks network faults intruders

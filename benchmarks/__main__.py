@@ -57,6 +57,12 @@ ENTRIES = dict(
             "glm_rounds", "Rounds and bytes of the federated regression.", "minutes", "glm_rounds.md", "glm_rounds.png"
         ),
         _entry(
+            "glm_moments",
+            "Gaussian regressions on raw columns: second moments against columns that leave when they are wanted.",
+            "2 minutes",
+            "glm_moments.md",
+        ),
+        _entry(
             "glm_speed",
             "The regression path against skglm's, and at 71,827 rows.",
             "3 minutes",
@@ -74,6 +80,7 @@ ENTRIES = dict(
         _entry("planning", "Utility against epsilon and N at every unit.", "5 minutes", "two figures planning_*.png"),
         _entry("audit", "Speed, power and coverage of the privacy audit.", "3 minutes"),
         _entry("posterior_calibration", "Whether errors on refined tables are as large as the tables say.", "minutes"),
+        _entry("messages", "Peak memory of both ends of a message in parts.", "a minute", "messages.md"),
         _entry("network", "Round trips, a regression and VCDS between processes.", "2 minutes"),
         _entry("faults", "Every process killed, stopped and restarted in every round.", "30 minutes", "faults.md"),
         _entry("intruders", "Every attack of the network tests, and who refused it.", "2 minutes", "intruders.md"),

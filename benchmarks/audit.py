@@ -20,11 +20,11 @@ from reporting.records import Record
 from reporting.tables import Table, verdict
 from verticopula.auditing import Claim, audit_release
 from verticopula.auditing import MeasuredClaim as Audited
-from verticopula.auditing.attacked_releases import PartyRelease, claim_of
-from verticopula.auditing.mechanism_audit import judge
-from verticopula.auditing.neighbours import replaced_value
+from verticopula.auditing.bounds.mechanism_audit import judge
+from verticopula.auditing.releases.attacked_releases import PartyRelease, claim_of
+from verticopula.auditing.releases.neighbours import replaced_value
 from verticopula.privacy.noise import SeededNoise
-from verticopula.protocol.messages import ColumnQuery
+from verticopula.protocol.rank_messages import ColumnQuery
 from verticopula.schema.units import Unit
 
 TRIALS = 20_000

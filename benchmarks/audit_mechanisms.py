@@ -16,12 +16,13 @@ from verticopula.data.column_encoding import EncodedColumn
 from verticopula.data.tables import AlignedTable
 from verticopula.privacy.accounting import Coins, composed_epsilon
 from verticopula.privacy.noise import Noise
-from verticopula.protocol.messages import ColumnQuery, ReleaseReply, ReleaseRequest
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.rank_messages import ColumnQuery, ReleaseReply, ReleaseRequest
 from verticopula.schema.columns import Column
+from verticopula.stats.binomial_ranks import draw_binomial_ranks
 from verticopula.stats.margin_cells import cell_count, to_cells
 from verticopula.stats.marginals import release_cells
-from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
+from verticopula.stats.ranks import flip_comparisons
 
 Floats = NDArray[np.float64]
 
@@ -67,7 +68,7 @@ def exact_ranks(values: Floats, noise: Noise) -> Any:
 
 
 def binomial_ranks(values: Floats, noise: Noise) -> Any:
-    return draw_binomial_ranks(values, RANKS / 2, noise.stream("ranks"))[:1]
+    return draw_binomial_ranks(values, RANKS / 2, noise.stream)[:1]
 
 
 def cells(values: Floats, noise: Noise, column: Column = COLUMN) -> Any:
@@ -92,8 +93,8 @@ def redrawn_after_a_restart(values: Floats, noise: Noise) -> Any:
     table = AlignedTable(FEDERATION.party("left"), {"y": EncodedColumn(values, np.ones(values.size, dtype=bool))})
     for start in ("first", "second"):
         party = LocalParty(table, noise=noise)
-        party.noise_label = start  # fresh coins, as a restarted process has
-        reply = party.handle(ReleaseRequest("s", "vcds", "exact", (ColumnQuery("y", COMPARISON, CELLS),)))
+        # Fresh coins, as a restarted process has: they are keyed by the study's name.
+        reply = party.handle(ReleaseRequest(start, "vcds", "exact", (ColumnQuery("y", COMPARISON, CELLS),)))
         assert isinstance(reply, ReleaseReply)
         looks.append(reply.columns[0].ranks[:1, 0])
     return np.concatenate(looks)

@@ -138,8 +138,7 @@ A process suffers one of three faults:
   times the longest round of an undisturbed study, and {deadline:g} s at least.
 - It is ended (SIGTERM) and started again.
 
-A study suffers the same fault in each of its rounds, or at each step of one release. A regression suffers it in its
-first, a middle and its last update.
+A study suffers the same fault in each of its rounds, or at each step of one release.
 
 In the part `stewards` the steward of one party is asked about everything, and answers by `verticopula approve` once the
 coordinator has set the study aside. The party, the coordinator and that command are killed at every step between the

@@ -80,7 +80,8 @@ class Design:
             {"name": f"p{k}", "column": [_describe(letter, i) for i, letter in enumerate(word)]}
             for k, word in enumerate(self.parties)
         ]
-        return Federation.from_dict({"name": self.name, "response": "p0.x0", "party": parties})
+        network = {"operator": "office"}  # of two parties the coordinator is the third that computes
+        return Federation.from_dict({"name": self.name, "response": "p0.x0", "network": network, "party": parties})
 
 
 FIRST_TEN = (

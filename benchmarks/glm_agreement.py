@@ -34,7 +34,6 @@ CORRELATIONS = (0.3, 0.9, 0.99)
 ROWS, COLUMNS_PER_PARTY = 400, 4
 STRENGTHS, FIRST, LAST = 8, 0.95, 0.03
 TOLERANCE = 1e-7
-MAX_ROUNDS = 2000
 TARGET = 1e-6
 
 
@@ -74,7 +73,7 @@ def compare(problem: Problem, penalty: str, correlation: float, count: int) -> A
     strengths = np.zeros(1) if penalty == "none" else largest * np.geomspace(FIRST, LAST, count)
     began = time.perf_counter()
     central = fit_central(problem, penalty, strengths, TOLERANCE)
-    found = fit_federated(problem, penalty, strengths, TOLERANCE, max_rounds=MAX_ROUNDS)
+    found = fit_federated(problem, penalty, strengths, TOLERANCE)
     return Agreement(
         problem.family.name,
         penalty,
@@ -109,7 +108,6 @@ def run(options: Namespace) -> Measured:
             "correlations": correlations,
             "strengths": {"count": count, "first": FIRST, "last": LAST},
             "tolerance": TOLERANCE,
-            "max_rounds": MAX_ROUNDS,
         },
         {
             "cells": [asdict(cell) for cell in cells],

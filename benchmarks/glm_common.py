@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,8 +20,10 @@ from verticopula.glm.feature_design import Features, Standardised, standardise
 from verticopula.glm.lasso import group_norms
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import PathPoint, RefitRule, choose_point, geometric_strengths, information_criterion
+from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.regression_handler import RegressionHandler
-from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
+from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, SentColumns, federated_path
+from verticopula.protocol.wire import encode
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
 
@@ -111,26 +113,35 @@ def fit_central(
     )
 
 
+class MeteredTransport(InProcessTransport):
+    """Counts the bytes of messages as they would be sent."""
+
+    sent = 0
+
+    def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
+        replies = super().deliver(requests)
+        self.sent += sum(len(encode(message)) for message in (*requests.values(), *replies.values()))
+        return replies
+
+
 def fit_federated(
     problem: Problem,
     penalty: str,
     strengths: Floats,
     tolerance: float = 1e-3,
     refit: RefitRule | None = None,
-    max_rounds: int = 2000,
+    sent: SentColumns | None = None,
 ) -> FederatedPath:
-    """Every party's columns behind a handler of its own."""
+    """Every party's columns behind a handler of its own; traffic is in bytes as they are sent."""
     handlers = {
         f"party{k}": RegressionHandler.holding(f"party{k}", problem.features(block))
         for k, block in enumerate(problem.blocks)
     }
-    settings = RegressionSettings(
-        problem.family, Penalty.build(penalty), problem.fit_intercept, tolerance, max_rounds, refit=refit
-    )
-    return drive(
-        federated_path(list(handlers), problem.y, settings, lambda largest: strengths, study="bench"),
-        InProcessTransport(handlers),
-    )
+    settings = RegressionSettings(problem.family, Penalty.build(penalty), problem.fit_intercept, tolerance, refit=refit)
+    transport = MeteredTransport(handlers)
+    rounds = federated_path(list(handlers), problem.y, settings, lambda top: strengths, study="bench", sent=sent)
+    path = drive(rounds, transport)
+    return replace(path, traffic=replace(path.traffic, bytes=transport.sent))
 
 
 def differences(found: Sequence[PathPoint], reference: Sequence[PathPoint]) -> Floats:

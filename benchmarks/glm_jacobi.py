@@ -1,6 +1,6 @@
 """Algorithm 4 to the letter: all parties move at once from the same residual (Eqs. 6-1 to 6-3), gaussian.
 
-Kept to show why `glm.admm_coordinator` departs from it. With phi = c / N and gamma = g / N, one iteration is
+Kept to show why `protocol.regression_path` departs from it. With phi = c / N and gamma = g / N, one iteration is
 
     beta_k = argmin  lambda ||beta||_1 + (1/N) (g' X_k beta + c/2 ||X_k beta - (zeta_k - h)||^2)     every party
     eta    = (y + g + c sum_k zeta_k) / (1 + c),   g <- g + c h,   h = sum_k zeta_k - eta            the server
@@ -50,7 +50,7 @@ class JacobiRun:
 
 @dataclass(frozen=True)
 class Ours:
-    """The sharing form on the same problem: rounds at a tolerance of 1e-6 and how near the objective is."""
+    """Columns that leave once, on the same problem: rounds at a tolerance of 1e-6 and how near the objective is."""
 
     correlation: float
     rounds: int
@@ -118,6 +118,8 @@ def tabulate_jacobi(printed: Sequence[JacobiRun], ours: Sequence[Ours]) -> Table
             for o in printed
             if o.correlation == mine.correlation
         )
-        rows.append((f"{mine.correlation:g}", *cells, f"converged, {mine.rounds} (off by {abs(mine.excess):.0e})"))
+        rows.append(
+            (f"{mine.correlation:g}", *cells, f"converged, {mine.rounds} rounds (off by {abs(mine.excess):.0e})")
+        )
     header = ("correlation", *(f"as printed, φN = {c:g}" for c in STEP_SIZES), "ours")
     return Table("Algorithm 4 as printed against ours: outcome and iterations of one lasso", header, tuple(rows))

@@ -1,7 +1,7 @@
 """Rounds and bytes of the federated regression on the paper's data, and what they depend on.
 
-1. Section 5.1, N = 5000, p = 100, five parties, 40 strengths, the paper's tolerance, with refits by BIC.
-2. Rounds against the tolerance on that data, and against the correlation of all columns on normal ones.
+1. Section 5.1, N = 5000, p = 100, five parties, 40 strengths, the usual tolerance, with refits by BIC.
+2. Rounds against the tolerance on that data; and on normal columns against their correlation, with rare responses too.
 3. Algorithm 4 to the letter beside ours.
 """
 
@@ -32,14 +32,14 @@ from benchmarks.glm_jacobi import MAX_ITERATIONS, JacobiRun, Ours, measure_jacob
 from benchmarks.glm_rounds_page import (
     CENTRAL_TOLERANCE,
     COLUMNS_PER_PARTY,
-    CORRELATED_ROWS,
     MOST_DIFFERENCE,
     PARTIES,
     TOLERANCE,
+    DesignCost,
     PathCost,
     introduce,
-    tabulate_correlations,
     tabulate_costs,
+    tabulate_designs,
     tabulate_tolerances,
 )
 from experiments.designs import FAMILY_OF_MODEL
@@ -50,10 +50,13 @@ from reporting.records import Record, write_text
 from reporting.tables import Table
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import PathPoint
+from verticopula.protocol.regression_path import SentColumns
 
 PENALTIES = ("scad", "mcp", "lasso")
+FAMILIES = ("binomial", "poisson")
 TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-CORRELATIONS = (0.0, 0.3, 0.6, 0.9, 0.95, 0.99)
+CORRELATIONS = (0.0, 0.5, 0.9, 0.99)
+INTERCEPTS = (0.0, -3.0)  # of all rows: the second makes what is counted rare
 
 
 @cache
@@ -67,7 +70,9 @@ def fit_reference(model: str, penalty: str, seed: int, n: int) -> tuple[Problem,
 def measure(model: str, penalty: str, seed: int, n: int) -> PathCost:
     """One path with refits against the central one."""
     problem, strengths, central = fit_reference(model, penalty, seed, n)
-    found = fit_federated(problem, penalty, strengths, TOLERANCE, problem.bic())
+    sent = SentColumns()
+    found = fit_federated(problem, penalty, strengths, TOLERANCE, problem.bic(), sent)
+    used = np.count_nonzero(np.any([point.coef != 0.0 for point in found.points], axis=0))
     loose = fit_central(problem, penalty, strengths, TOLERANCE)
     off = differences(found.points, central)
     far = np.flatnonzero(np.abs(off) > MOST_DIFFERENCE)
@@ -78,7 +83,9 @@ def measure(model: str, penalty: str, seed: int, n: int) -> PathCost:
         seed,
         found.traffic.rounds,
         sum(point.refit is not None for point in found.points),
-        found.traffic.bytes / found.traffic.rounds,
+        found.traffic.bytes,
+        len(sent),
+        len(sent) - int(used),
         len(central),
         float(np.max(np.abs(off))),
         float(np.max(np.abs(differences(found.points, loose)))),
@@ -116,24 +123,30 @@ def measure_tolerances(n: int, tolerances: Sequence[float]) -> dict[str, list[di
     return found
 
 
-def measure_correlations(n: int, correlations: Sequence[float]) -> dict[str, list[dict[str, float]]]:
-    """Rounds of the SCAD path on normal columns against their correlation."""
-    found: dict[str, list[dict[str, float]]] = {model: [] for model in FAMILY_OF_MODEL}
-    for model, family in FAMILY_OF_MODEL.items():
-        for correlation in correlations:
-            rng = np.random.default_rng([3, round(100 * correlation)])
-            problem = make_correlated(family, [COLUMNS_PER_PARTY] * PARTIES, correlation, n, rng, size=1 / 3)
-            path = fit_federated(problem, "scad", problem.strengths(), TOLERANCE)
-            found[model].append(
-                {
-                    "correlation": correlation,
-                    "rounds": path.traffic.rounds,
-                    "strengths": len(path.points),
-                    "selected": float(np.mean([point.degrees_of_freedom for point in path.points])),
-                    "not_converged": sum(not point.converged for point in path.points),
-                }
-            )
-    return found
+def measure_design(family: str, penalty: str, correlation: float, intercept: float, n: int) -> DesignCost:
+    """One path on normal columns, against the central solver at the same tolerance and at a tight one."""
+    rng = np.random.default_rng([5, round(100 * correlation), round(-intercept), list(FAMILIES).index(family)])
+    problem = make_correlated(
+        family, [COLUMNS_PER_PARTY] * PARTIES, correlation, n, rng, size=1 / 3, intercept=intercept
+    )
+    strengths = problem.strengths()
+    found = fit_federated(problem, penalty, strengths, TOLERANCE, problem.bic())
+    same, tight = (
+        np.abs(differences(found.points, fit_central(problem, penalty, strengths, tolerance)))
+        for tolerance in (TOLERANCE, CENTRAL_TOLERANCE)
+    )
+    return DesignCost(
+        family,
+        penalty,
+        correlation,
+        intercept,
+        float(problem.y.mean()),
+        found.traffic.rounds,
+        found.traffic.bytes,
+        float(same.max()),
+        float(tight.max()),
+        sum(not point.converged for point in found.points),
+    )
 
 
 def run(options: Namespace) -> Measured:
@@ -146,7 +159,14 @@ def run(options: Namespace) -> Measured:
             measure(model, penalty, seed, n) for model in FAMILY_OF_MODEL for penalty in penalties for seed in seeds
         ]
         by_tolerance = measure_tolerances(n, tolerances)
-        by_correlation = measure_correlations(min(n, CORRELATED_ROWS), correlations)
+        designs = [
+            measure_design(family, penalty, correlation, intercept, n)
+            for family in FAMILIES
+            for penalty in penalties
+            if penalty != "lasso"
+            for correlation in correlations
+            for intercept in INTERCEPTS
+        ]
         printed, ours = measure_jacobi(JACOBI_CORRELATIONS, MAX_ITERATIONS)
     return (
         {
@@ -161,7 +181,7 @@ def run(options: Namespace) -> Measured:
         {
             "paths": [asdict(cost) for cost in costs],
             "tolerances": by_tolerance,
-            "correlations": by_correlation,
+            "designs": [asdict(cost) for cost in designs],
             "printed": [asdict(outcome) for outcome in printed],
             "ours": [asdict(outcome) for outcome in ours],
             "target": {
@@ -182,17 +202,18 @@ def present(record: Record, places: Places) -> list[Table]:
     """The page `glm_rounds.md`, its figure and its tables."""
     found = record.results
     costs = [PathCost(**saved) for saved in found["paths"]]
-    draw(found["tolerances"], found["correlations"], places.results / "glm_rounds.png")
+    designs = [DesignCost(**saved) for saved in found["designs"]]
+    draw(found["tolerances"], designs, places.results / "glm_rounds.png")
     tables = [
         tabulate_costs(costs),
         tabulate_tolerances(found["tolerances"]),
-        tabulate_correlations(found["correlations"]),
+        tabulate_designs(designs),
         tabulate_jacobi([JacobiRun(**saved) for saved in found["printed"]], [Ours(**saved) for saved in found["ours"]]),
     ]
     figure = "glm_rounds.png" if places.results == places.pages else "../../benchmarks/results/glm_rounds.png"
     parts = [
         "Written by `python -m benchmarks glm_rounds`.",
-        *introduce(costs, record.settings["rows"]),
+        *introduce(costs, designs, record.settings["rows"]),
         f"![rounds against tolerance and correlation]({figure})",
         *tables,
     ]
@@ -200,22 +221,22 @@ def present(record: Record, places: Places) -> list[Table]:
     return tables
 
 
-def draw(
-    by_tolerance: Mapping[str, Sequence[Mapping[str, float]]],
-    by_correlation: Mapping[str, Sequence[Mapping[str, float]]],
-    path: Path,
-) -> None:
-    """Rounds against tolerance and against correlation."""
+def draw(by_tolerance: Mapping[str, Sequence[Mapping[str, float]]], designs: Sequence[DesignCost], path: Path) -> None:
+    """Rounds against tolerance, and SCAD's against the columns' correlation."""
     figure, (left, right) = new_figure(1, 2)
     for color, model in zip(COLORS, FAMILY_OF_MODEL, strict=False):
         points = by_tolerance[model]
         left.plot([p["tolerance"] for p in points], [p["rounds"] for p in points], "o-", color=color, label=model)
-        others = by_correlation[model]
-        right.plot([p["correlation"] for p in others], [p["rounds"] for p in others], "o-", color=color, label=model)
+    for color, family in zip(COLORS[len(FAMILY_OF_MODEL) :], FAMILIES, strict=False):
+        for intercept, style in zip(INTERCEPTS, ("o-", "o--"), strict=True):
+            mine = [d for d in designs if (d.family, d.penalty, d.intercept) == (family, "scad", intercept)]
+            label = f"{family}, rare" * (intercept < 0.0) or family
+            right.plot([d.correlation for d in mine], [d.rounds for d in mine], style, color=color, label=label)
     left.set(xscale="log", xlabel="tolerance", ylabel="rounds for 40 strengths", ylim=(0, None))
     left.invert_xaxis()
     right.set(xlabel="correlation of all columns", ylabel="rounds for 40 strengths", ylim=(0, None))
     left.set_title("Section 5.1 data", loc="left")
     right.set_title("normal columns", loc="left")
-    left.legend(frameon=False)
+    for axes in (left, right):
+        axes.legend(frameon=False)
     save_png(figure, path)

@@ -167,7 +167,7 @@ def _tabulate_sme(sme: Mapping[str, Any]) -> Table:
         "ratio",
         f"below {MOST_RATIO:g}",
         "rounds",
-        "arrays per round",
+        "traffic per round",
         "selected, central / federated",
         "largest difference of a coefficient",
     )

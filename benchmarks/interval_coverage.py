@@ -148,7 +148,10 @@ def make_federation(design: CoverageDesign) -> Federation:
     for j, name in enumerate(names):
         listed[j >= design.first].append({"name": name, **column})
     parties = [{"name": party, "column": own} for party, own in zip(("hub", "left"), listed, strict=True)]
-    return Federation.from_dict({"name": "coverage", "response": "hub.y", "id": "id", "party": parties})
+    third = {"operator": "office"}  # the coordinator is the third that computes
+    return Federation.from_dict(
+        {"name": "coverage", "response": "hub.y", "id": "id", "network": third, "party": parties}
+    )
 
 
 def run_study(design: CoverageDesign, seed: int) -> Synthesizer:

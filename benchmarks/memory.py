@@ -17,16 +17,17 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import ROOT
+from benchmarks.growth import draw_from_one_stream
 from reporting.catalogue import Measured, Places
 from reporting.records import Record
 from reporting.tables import Table, verdict
 from verticopula.privacy.noise import SecureNoise
-from verticopula.stats.ranks import draw_binomial_ranks, flip_comparisons
+from verticopula.stats.ranks import flip_comparisons
 
 EPSILON = 0.5  # per comparison
 TARGET_MB = 100.0
 STATUS, CLEAR_REFS, LOWER_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs"), "5"
-RELEASES = {"exact": flip_comparisons, "binomial": draw_binomial_ranks}
+RELEASES = {"exact": flip_comparisons, "binomial": draw_from_one_stream}
 
 
 def measure(sampler: str, n: int) -> dict[str, float]:
@@ -36,13 +37,14 @@ def measure(sampler: str, n: int) -> dict[str, float]:
     release(rng.standard_normal(2_000), EPSILON, SecureNoise().stream())
     values = rng.standard_normal(n)
     CLEAR_REFS.write_text(LOWER_PEAK, encoding="ascii")
-    before = _status_mb("VmRSS")
+    before = status_mb("VmRSS")
     release(values, EPSILON, SecureNoise().stream())
-    peak = _status_mb("VmHWM")
+    peak = status_mb("VmHWM")
     return {"before": before, "peak": peak, "above": peak - before}
 
 
-def _status_mb(field: str) -> float:
+def status_mb(field: str) -> float:
+    """Megabytes that the kernel says of this process's memory: `VmRSS` now, `VmHWM` at most since it was lowered."""
     for line in STATUS.read_text(encoding="ascii").splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024 / 1e6

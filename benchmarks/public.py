@@ -1,9 +1,10 @@
 """The public grid. `make bench-public DATA=FOLDER`, or `python -m benchmarks public --data FOLDER [--part TABLE ...]`.
 
-Nine tables that nothing was tuned on, two and four parties, complete and with 30 % of people missing at random at every
-party but the last, epsilon 0.2 to 10 at delta 1e-5 for a whole person. Every cell is saved as soon as it is measured,
-and none is measured twice: `--again` does. `--source`, `--epsilon`, `--parties`, `--gaps` and `--seeds` choose a part
-of the grid. The tables are not part of the project; nothing of them is saved but results.
+Seven tables that nothing was tuned on and two that constants were chosen on (`public_cells.TUNED_ON`), two and four
+parties, complete and with 30 % of people missing at random at every party but the last, epsilon 0.2 to 10 at delta 1e-5
+for a whole person. Every cell is saved as soon as it is measured, and none is measured twice: `--again` does.
+`--source`, `--epsilon`, `--parties`, `--gaps` and `--seeds` choose a part of the grid. The tables are not part of the
+project; nothing of them is saved but results.
 
 AIM and MST of a trusted curator and SDV get environments of their own (`.venv-mbi`, `.venv-sdv`), made when a cell asks
 for them. One run of AIM takes from half a minute to an hour. VertiMRF is asked for by name only: its rows are made

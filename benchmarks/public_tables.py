@@ -53,7 +53,7 @@ class CodedTable:
         ]
         response = f"{PARTY_NAMES[parties - 1]}.{columns[-1]['name']}"
         raw = {"name": self.name, "id": "id", "response": response, "party": held}
-        return Federation.from_dict({**raw, "network": {"operator": "first"}})
+        return Federation.from_dict({**raw, "network": {"operator": "office"}})
 
     def tables(self, federation: Federation, held: Ints | None = None) -> dict[str, pl.DataFrame]:
         """What each party holds: everybody, or those whose codes in `held` are not -1."""

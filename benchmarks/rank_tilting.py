@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from benchmarks.generated_tables import FAMILIES, generate_table
+from benchmarks.public_cells import TUNED_ON
 from benchmarks.public_gaps import lose_blocks
 from benchmarks.public_mixed import FILES, PARTIES, MixedColumn, MixedTable, model_areas, read_mixed
 from benchmarks.smartnoise_measures import cramers_v
@@ -187,7 +188,8 @@ def present(record: Record, places: Places) -> list[Table]:
     """The page `rank_tilting.md`, and its tables."""
     areas, errors = [], []
     for name, found in record.results.items():
-        start = f"{name}, {found['shape'][0]:,} × {found['shape'][1]}"
+        mark = " (tuned on)" if name in TUNED_ON else ""
+        start = f"{name}{mark}, {found['shape'][0]:,} × {found['shape'][1]}"
         means = {label: _means(found["runs"], label) for label in ("real rows", COPULA_DEPENDENCE, TILTED_DEPENDENCE)}
         for label, values in means.items():
             share = f"{100.0 * values[1] / means['real rows'][1]:.1f} %"

@@ -19,7 +19,7 @@ from experiments.designs import SimulatedData, SimulationDesign, make_complete, 
 from reporting.figures import COLORS, INK, new_figure, save_png, use_log_axes
 from reporting.tables import Table
 from verticopula.schema.federation import Federation
-from verticopula.stats.em import em_step, find_patterns, gather_moments
+from verticopula.stats.em import PackedMoments, em_step, gather_moments
 from verticopula.stats.latent_draws import adjust_to_order
 from verticopula.stats.refinement import refine
 
@@ -49,8 +49,8 @@ def measure_point(n: int, n_columns: int, n_clients: int, repetitions: int, size
     """
     released = release(*masked(n, n_columns, n_clients), sampler="binomial")
     refinement = refine(released, rounds=1)
-    patterns = find_patterns(released.observed)
-    moments = gather_moments(refinement.readings.values, patterns)
+    patterns = refinement.readings.table.patterns
+    moments = PackedMoments.of(gather_moments(refinement.readings.table, patterns))
     tasks: dict[str, Callable[[], object]] = {
         "refine": partial(refine_fully, released, rounds=GROWTH_ROUNDS, tolerance=0.0),
         "em_step": partial(em_step, refinement.covariance, moments, refinement.report.prior_subjects),

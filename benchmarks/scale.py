@@ -12,22 +12,26 @@ from typing import Any
 
 from benchmarks.growth import fit_exponent
 from benchmarks.scale_cases import ScaleCase, measure_apart
+from benchmarks.scale_files import measure_files_apart
 from benchmarks.scale_limits import measure_limits
+from benchmarks.scale_strict import measure_strict_apart, tabulate_strict
 from reporting.catalogue import Measured, Places
 from reporting.pages import markdown_page
 from reporting.records import Record, write_text
 from reporting.tables import Table, verdict
 
-PARTS = ("people", "columns", "parties", "patterns", "limits")
+PARTS = ("people", "files", "columns", "parties", "patterns", "limits", "strict")
 SIZES = {
     "vcds": (62_500, 250_000, 1_000_000),
     "refined": (62_500, 250_000, 1_000_000),
-    "strict": (10_000, 40_000),
 }
+FILE_SIZES = (250_000, 1_000_000)
+STRICT_SIZES = (250_000, 1_000_000)
+MOST_MB = 2_048.0  # of a process, whatever N is
 QUICK_SIZES = dict.fromkeys(SIZES, (1_500, 3_000))
-# Processor seconds at the largest size; strict is not measured at the size that its target is about.
+# Processor seconds at the largest size.
 MOST_SECONDS = {"vcds": 12.0, "refined": 60.0}
-MOST_SECONDS_WIDE = {"refined": 8.0, "strict": 15.0}
+MOST_SECONDS_WIDE = {"refined": 8.0}
 MOST_RATIO = {"parties": 1.3, "patterns": 3.0}
 LEAST_SHARE = {"sampling": 0.5, "pairwise": 0.7, "em": 0.3}
 
@@ -35,6 +39,15 @@ LEAST_SHARE = {"sampling": 0.5, "pairwise": 0.7, "em": 0.3}
 def add_options(parser: ArgumentParser) -> None:
     """How often every study is repeated."""
     parser.add_argument("--repetitions", type=int, default=1, help="of every study; the fastest counts")
+    parser.add_argument(
+        "--people", type=int, nargs="+", default=FILE_SIZES, help="sizes of the part `files`; 10000000 take minutes"
+    )
+    parser.add_argument("--strict-people", type=int, nargs="+", default=STRICT_SIZES, help="sizes of the part `strict`")
+    parser.add_argument(
+        "--strict-designs", nargs="+", default=("sme", "wide", "parties"), help="of the part `strict`; others are kept"
+    )
+    parser.add_argument("--core-hour", type=float, default=0.05, help="assumed price of an hour of one core")
+    parser.add_argument("--gigabyte", type=float, default=0.09, help="assumed price of a gigabyte that is sent")
 
 
 def list_cases(part: str, quick: bool) -> list[ScaleCase]:
@@ -50,6 +63,13 @@ def list_cases(part: str, quick: bool) -> list[ScaleCase]:
     return [ScaleCase("refined", "patterns", 1_500 if quick else 100_000, amount) for amount in amounts]
 
 
+def list_strict_cases(sizes: Sequence[int], quick: bool) -> list[ScaleCase]:
+    """The studies of the part `strict`."""
+    n = 1_500 if quick else 20_000
+    people = [ScaleCase("strict", "sme", size) for size in sizes]
+    return [*people, ScaleCase("strict", "wide", n), *(ScaleCase("strict", "parties", n, k) for k in (5, 50))]
+
+
 def run(options: Namespace) -> Measured:
     """Measure the parts that are asked for."""
     results = dict(options.kept.results)
@@ -57,25 +77,40 @@ def run(options: Namespace) -> Measured:
     for part in options.parts:
         if part == "limits":
             results[part] = measure_limits(2_000 if options.quick else 200_000, 3)
+        elif part == "files":
+            sizes = (1_500, 3_000) if options.quick else options.people
+            known = {case["n_subjects"]: case for case in ([] if options.quick else results.get(part, []))}
+            results[part] = list((known | {n: measure_files_apart(n) for n in sizes}).values())
+        elif part == "strict":
+            sizes = (1_500, 3_000) if options.quick else options.strict_people
+            cases = [c for c in list_strict_cases(sizes, options.quick) if c.design in options.strict_designs]
+            new = {str(case): measure_strict_apart(case) for case in cases}
+            results[part] = new if options.quick else results.get(part, {}) | new
         else:
             results[part] = [measure_apart(case, repetitions) for case in list_cases(part, options.quick)]
-    return {"repetitions": repetitions, "seed": 0}, results
+    prices = {"core_hour": options.core_hour, "gigabyte": options.gigabyte}
+    return {"repetitions": repetitions, "seed": 0, **prices}, results
 
 
 def present(record: Record, places: Places) -> list[Table]:
     """The page `scale.md`, and its tables."""
     found = record.results
     tables = [_tabulate_people(found["people"])] if "people" in found else []
+    if "files" in found:
+        tables.append(_tabulate_files(found["files"]))
     if "columns" in found:
         tables.append(_tabulate_columns(found["columns"]))
     tables += [_tabulate_ratio(part, found[part]) for part in ("parties", "patterns") if part in found]
     if "limits" in found:
         tables.append(_tabulate_limits(found["limits"]))
+    if "strict" in found:
+        prices = (record.settings[name] for name in ("core_hour", "gigabyte"))
+        tables += tabulate_strict(list(found["strict"].values()), *prices)
     about = f"""`python -m benchmarks scale`. Processor seconds of all threads, in one process: all rounds of a study
 and its fit, then as many synthetic rows as there are people. Repetitions: {record.settings["repetitions"]}. Memory is
 the most that the process had. The tables, which it holds for all parties together, are in it. The machine had
-{record.machine["cpu_count"]} cores and a load of {record.machine["load_average"]:.0f}: other work makes processor time
-longer, because it takes the caches."""
+{record.machine["cpu_count"]} cores and a load of {record.machine["load_average"]:.0f} when the last
+part was measured: other work makes processor time longer, because it takes the caches."""
     write_text(places.pages / "scale.md", markdown_page("Scale", [about, *tables]))
     return tables
 
@@ -97,6 +132,18 @@ def _tabulate_people(cases: Rows) -> Table:
     header = ("method", "N", "fit, s", "rows, s", "peak MB", "before the fit", "exponent of N", "target, s")
     note = "The SME study: 55 columns at five parties, blocks missing at random. Ranks by the binomial sampler."
     return Table("People", header, tuple(rows), note, heads=2)
+
+
+def _tabulate_files(cases: Rows) -> Table:
+    exponent = fit_exponent([case["n_subjects"] for case in cases], [_total(case) for case in cases])
+    rows = [
+        (f"{case['n_subjects']:,}", *_spent(case), f"{MOST_MB:,.0f}: {verdict(case['peak_mb'], MOST_MB)}")
+        for case in cases
+    ]
+    header = ("people", "fit, s", "rows, s", "peak MB", "before the fit", "target, MB")
+    note = f"""`{cases[0]["method"]}` as above, but tables are Parquet files of which one column at a time is read, and
+synthetic rows are written in parts. Time grows with N to the power {exponent:.2f}."""
+    return Table("Files", header, tuple(rows), note)
 
 
 def _tabulate_columns(cases: Rows) -> Table:

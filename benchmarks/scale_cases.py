@@ -103,18 +103,19 @@ def measure(case: ScaleCase) -> Taken:
         federation, tables = make_study(case, WARM_UP)
         _make(case, federation).fit(tables).sample(WARM_UP)
         federation, tables = make_study(case, case.n_subjects)
-        before, start = _peak_mb(), time.process_time()
+        before, start = peak_mb(), time.process_time()
         fitted = _make(case, federation).fit(tables)
         middle = time.process_time()
         fitted.sample(case.n_subjects)
-        return Taken(middle - start, time.process_time() - middle, before, _peak_mb())
+        return Taken(middle - start, time.process_time() - middle, before, peak_mb())
 
 
 def _make(case: ScaleCase, federation: Federation) -> Synthesizer:
     return Synthesizer(federation, case.method, 1.0, random_state=0, **SETTINGS[case.method])
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
+    """The most memory that this process has had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 

@@ -13,7 +13,7 @@ from benchmarks.timing import time_interleaved
 from verticopula import Synthesizer
 from verticopula.datasets import make_sme
 from verticopula.stats.correlation import spearman_pairwise
-from verticopula.stats.em import PatternMoments, em_step, find_patterns, gather_moments
+from verticopula.stats.em import PackedMoments, PatternMoments, em_step, find_patterns, gather_moments
 
 Floats = NDArray[np.float64]
 
@@ -78,7 +78,8 @@ def _em(n: int) -> tuple[Callable[[], object], Callable[[], object]]:
         for _ in range(products):
             np.matmul(square, square)
 
-    return lambda: em_step(covariance, moments), limit
+    packed = PackedMoments.of(moments)
+    return lambda: em_step(covariance, packed), limit
 
 
 def count_operations(moments: PatternMoments) -> float:

@@ -23,9 +23,9 @@ from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.sums_plan import SumsPlan, choose_compute
 from verticopula.privacy.gaussian_dp import mu_of
 from verticopula.privacy.noise import SecureNoise
-from verticopula.protocol.messages import SumsProofRequest, SumsRequest, SumsShareRequest, TablesRequest
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import secure_sums
+from verticopula.protocol.strict_messages import SumsProofRequest, SumsRequest, SumsShareRequest, TablesRequest
 from verticopula.storage.record_store import MemoryRecords
 from verticopula.transport.delivery import drive
 

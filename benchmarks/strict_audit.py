@@ -27,9 +27,9 @@ from reporting.catalogue import Measured, Places
 from reporting.records import Record, describe_machine, now, write_text
 from reporting.tables import Table
 from verticopula.auditing import SumsNeighbours, audit_sums, replaced_block, replaced_record
-from verticopula.auditing.dealer_attacks import audit_forgery, dishonest_parties
-from verticopula.auditing.forged_cells import FORGERIES
-from verticopula.auditing.sums_neighbours import SUBJECTS, without_tables
+from verticopula.auditing.sums.dealer_attacks import audit_forgery, dishonest_parties
+from verticopula.auditing.sums.forged_cells import FORGERIES
+from verticopula.auditing.sums.sums_neighbours import SUBJECTS, without_tables
 from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.privacy.gaussian_dp import gaussian_epsilon, mu_of
 
@@ -235,7 +235,7 @@ proof that it can make for them. Another party's block of that person is replace
 opened.
 
 Each planted fault is a check that is not made, or a random combination that is none. The forgery beside it is
-one that only this check would stop ([how](../../src/verticopula/auditing/forged_cells.py)). Where a forgery passes
+one that only this check would stop ([how](../../src/verticopula/auditing/sums/forged_cells.py)). Where a forgery passes
 there are {FORGED_TRIALS} trials. The bounds of this table hold together with {100 * CONFIDENCE:g} %.
 
 {forged.to_markdown()}

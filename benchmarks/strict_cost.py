@@ -26,8 +26,8 @@ from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.coordinator_side import CoordinatorSide
-from verticopula.protocol.messages import SumsKeyRequest, SumsProofRequest, SumsRequest, SumsShareRequest
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.strict_messages import SumsKeyRequest, SumsProofRequest, SumsRequest, SumsShareRequest
 from verticopula.protocol.strict_method import strict
 from verticopula.transport.delivery import drive
 

@@ -16,12 +16,12 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from benchmarks.coded_studies import simulate_opening
 from benchmarks.generated_tables import FAMILIES, GeneratedTable, generate_table
 from benchmarks.public_tables import total_variation
 from reporting.catalogue import Measured, Places
+from reporting.parallel import run_all
 from reporting.records import Record
 from reporting.tables import Table
 from verticopula.privacy.gaussian_dp import mu_of
@@ -90,10 +90,14 @@ def measure_one(
     return total_variation(table.codes, cells, table.sizes, ways, MARGINALS), seconds
 
 
-def measure_family(family: str, binary: bool, seed: int, names: tuple[str, ...]) -> dict[str, list[list[float]]]:
-    """name -> [distance, seconds] for every epsilon."""
+def measure_family(
+    task: tuple[str, bool, int], names: tuple[str, ...]
+) -> tuple[tuple[str, bool, int], dict[str, list[list[float]]]]:
+    """The task (family, whether binary, seed), and name -> [distance, seconds] for every epsilon."""
+    family, binary, seed = task
     table = generate_table(family, binary=binary, seed=seed)
-    return {name: [list(measure_one(table, epsilon, seed, CHANGES[name])) for epsilon in EPSILONS] for name in names}
+    found = {name: [list(measure_one(table, epsilon, seed, CHANGES[name])) for epsilon in EPSILONS] for name in names}
+    return task, found
 
 
 def run(options: Namespace) -> Measured:
@@ -106,12 +110,14 @@ def run(options: Namespace) -> Measured:
         for seed in seeds
     ]
     names = tuple(options.parts[:2] if options.quick else options.parts)
-    found = Parallel(options.jobs)(delayed(measure_family)(*task, names) for task in tasks)
+    calls = run_all(measure_family, tasks, names, label="tables", backend=options.backend, jobs=options.jobs)
+    found = dict(calls)
     results: dict[str, Any] = dict(options.kept.results)
     for name in names:
         results[name] = {}
-        for (family, binary, _), one in zip(tasks, found, strict=True):
-            results[name].setdefault(f"{family}, {'binary' if binary else 'mixed'}", []).append(one[name])
+        for task in tasks:
+            family, binary, _ = task
+            results[name].setdefault(f"{family}, {'binary' if binary else 'mixed'}", []).append(found[task][name])
     return {"delta": DELTA, "unit": "person", "epsilons": list(EPSILONS), "seeds": list(seeds)}, results
 
 

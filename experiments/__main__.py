@@ -47,12 +47,26 @@ ENTRIES = {
         "half an hour of one core",
         "open_choices.md",
     ),
+    "one_reading": Entry(
+        "experiments.one_reading",
+        "one_reading",
+        "One other reading of the paper's text, Eq. 8 by index, in all cells of EVCDS.",
+        "three minutes of one core",
+        "one_reading.md",
+    ),
     "judge_or_data": Entry(
         "experiments.judge_or_data",
         "judge_or_data",
         "Whether the paper's judge or the synthetic rows lose accuracy: logistic, N = 1000.",
         "three minutes of one core",
         "judge_or_data.md",
+    ),
+    "rows_per_subject": Entry(
+        "experiments.rows_per_subject",
+        "rows_per_subject",
+        "What the number of synthetic rows costs the paper's judge.",
+        "four minutes of one core",
+        "rows_per_subject.md",
     ),
     "theory": Entry(
         "experiments.theory.theory_command",

@@ -1,7 +1,7 @@
 """The posterior of `glm.bayes` where every party keeps its columns: the same Gibbs sampler, party after party.
 
 A party draws its own coefficients given the others' part of the linear predictor, a few sweeps at a time, and answers
-with X_k b_k: one number per row each way, as in the ADMM rounds of `glm.sharing`. What else leaves it is how many of
+with X_k b_k: one number per row each way, as in Algorithm 4. What else leaves it is how many of
 its columns have which size (the coordinator draws the weights), the extent of its sizes, and at the end the
 averages. The Gram matrix of all columns, which the central sampler works on, is never formed.
 

@@ -29,6 +29,7 @@ from verticopula.schema.columns import Kind
 from verticopula.schema.federation import Federation
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 Model = Literal["linear", "logistic"]
 FAMILY_OF_MODEL: dict[Model, str] = {"linear": "gaussian", "logistic": "binomial"}
@@ -62,6 +63,7 @@ class SimulationDesign:
     category_slopes : w_1..w_C of the multinomial covariates
     rate_floor : smallest Poisson rate; 2 + 0.3 u is negative for u < -6.7
     shuffle_seed : fixes which column is of which kind; None draws it anew with every data set
+    latents_move : shuffle columns with their latent variables, in place of the kinds over positions that stay
     continuous_bound, count_bound : public bounds [-b, b] and [0, b] of the covariates
     response_spread : a linear response's public bounds are its design mean +- this many design
         standard deviations
@@ -76,6 +78,7 @@ class SimulationDesign:
     category_slopes: tuple[float, ...] = (0.0, 0.5, 1.0)
     rate_floor: float = 0.01
     shuffle_seed: int | None = None
+    latents_move: bool = False
     continuous_bound: float = 6.0
     count_bound: int = 15
     response_spread: float = 5.0
@@ -132,11 +135,15 @@ class SimulationDesign:
         order = np.random.default_rng(0).permutation(count)
         return 2.0 * self.coef_size * (order + 0.5) / count
 
-    def draw_kinds(self, *, rng: np.random.Generator) -> tuple[Kind, ...]:
-        """The kind of every column: the q_1..q_4 kinds, shuffled over all positions."""
+    def draw_order(self, *, rng: np.random.Generator) -> IntArray:
+        """(p,) for every position the column that comes there, columns being sorted by kind."""
         rng = rng if self.shuffle_seed is None else np.random.default_rng(self.shuffle_seed)
+        return rng.permutation(self.n_columns)
+
+    def list_kinds(self, order: IntArray) -> tuple[Kind, ...]:
+        """The kind of every column: the q_1..q_4 kinds in that order."""
         kinds = np.repeat(np.arange(len(COVARIATE_KINDS)), self.kind_counts)
-        return tuple(COVARIATE_KINDS[code] for code in rng.permutation(kinds))
+        return tuple(COVARIATE_KINDS[code] for code in kinds[order])
 
 
 @dataclass(frozen=True)
@@ -204,8 +211,10 @@ def _typed(name: str, values: FloatArray, *, whole: bool) -> pl.Series:
 
 def make_complete(design: SimulationDesign, n: int, *, rng: np.random.Generator) -> SimulatedData:
     """Draw n rows of covariates and response from the design, nothing missing."""
-    kinds = design.draw_kinds(rng=rng)
-    latent = draw_latent(design, n, rng=rng)
+    order = design.draw_order(rng=rng)
+    kinds, latent = design.list_kinds(order), draw_latent(design, n, rng=rng)
+    if design.latents_move:
+        latent = latent[:, order]
     x = np.empty_like(latent)
     for kind in COVARIATE_KINDS:
         columns = np.flatnonzero(np.array(kinds) == kind)

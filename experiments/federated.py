@@ -26,17 +26,16 @@ Floats = NDArray[np.float64]
 Tables = Mapping[str, pl.DataFrame]
 
 TOLERANCE = 1e-3
-MAX_ROUNDS = 2000
 
 
 def trace_in_parts(federation: Federation, tables: Tables, family_name: str) -> tuple[Floats, Floats]:
-    """The library's federated path (sharing ADMM, SCAD), no intercept as in the paper: penalised, and refitted."""
+    """The library's federated path (SCAD), no intercept as in the paper: penalised, and refitted."""
     _, y = stack_numbers(federation, tables)
     blocks = _blocks(federation, tables)
     handlers = {name: RegressionHandler.holding(name, own) for name, own in blocks.items()}
     family, n_columns = find_family(family_name), sum(own.values.shape[1] for own in blocks.values())
     rule = find_refit_rule(y.size, n_columns)
-    settings = RegressionSettings(family, Penalty.build("scad"), False, TOLERANCE, MAX_ROUNDS, refit=rule)
+    settings = RegressionSettings(family, Penalty.build("scad"), False, TOLERANCE, refit=rule)
     path = drive(
         federated_path(list(handlers), y, settings, geometric_strengths, study="original"), InProcessTransport(handlers)
     )

@@ -2,7 +2,7 @@
 
 The paper's designs and its judge: SCAD with BIC of the penalised fit, without an intercept, on as many rows as
 subjects. ε = 1 of unit `variable`. All readings see the same data sets and the same coins. The last ones are about the
-judge, and see the tables of our reading. *Real data* has the judge on the original data of other mixtures of kinds.
+judge, and see the tables of our reading. *Real data* has the judge on original data, by readings of the design.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ N_CLIENTS = 5
 ROUNDS = 10
 OURS = "our reading"
 FREE = "free rows"
+SHARED = "ε1 / T in each round"  # the tables must have used ε1 in each: so do ours
 READINGS: Mapping[str, PrintedChoices] = {
     OURS: DEFAULT_INTERPRETATION,
     "Spearman": replace(DEFAULT_INTERPRETATION, rank_correlation="spearman"),
@@ -60,20 +61,24 @@ READINGS: Mapping[str, PrintedChoices] = {
     "given 1:(j−1)": replace(DEFAULT_INTERPRETATION, given_response=False),
     "ties at random": replace(DEFAULT_INTERPRETATION, ties_by_row=False),
     FREE: DEFAULT_INTERPRETATION,
+    SHARED: DEFAULT_INTERPRETATION,
 }
 # Of the judge: what BIC's 2N f is where the errors' variance is taken as known, and Algorithm 4 as it stands.
 JUDGES = {"linear": ("judge: RSS + df log N", "judge: Algorithm 4"), "logistic": ("judge: Algorithm 4",)}
-# Algorithm 1 has no latents of subjects.
+# Algorithm 1 has no latents of subjects, and only Algorithm 3 has rounds.
 LATENT_READINGS = ("Eq. 8 by index", "given 1:(j−1)", FREE)
+UNREAD: Mapping[str, tuple[str, ...]] = {"vcds": (*LATENT_READINGS, SHARED), "evcds": (SHARED,), "ievcds": ()}
 MECHANISMS = {"vcds": COMPLETE, "evcds": COMPLETE, "ievcds": "MAR-simple"}
-# The text does not say how many covariates are of which kind. `DESIGN` measures the judge on real data.
+# The text does not say how many covariates are of which kind, nor whether latent variables are shuffled with them.
+# `DESIGN` measures the judge on real data.
 DESIGN = "design"
-KINDS = {
-    OURS: (25, 25, 25, 25),
-    "all continuous": (100, 0, 0, 0),
-    "all ordinal": (0, 100, 0, 0),
-    "all counts": (0, 0, 100, 0),
-    "all binary": (0, 0, 0, 100),
+DESIGNS: Mapping[str, SimulationDesign] = {
+    OURS: SimulationDesign(),
+    "all continuous": SimulationDesign(kind_counts=(100, 0, 0, 0)),
+    "all ordinal": SimulationDesign(kind_counts=(0, 100, 0, 0)),
+    "all counts": SimulationDesign(kind_counts=(0, 0, 100, 0)),
+    "all binary": SimulationDesign(kind_counts=(0, 0, 0, 100)),
+    "latents shuffled, too": SimulationDesign(latents_move=True),
 }
 
 
@@ -127,7 +132,7 @@ def read_found(path: Path, said: Mapping[str, Any]) -> dict[str, dict[str, list[
 
 def in_order(scores: Mapping[str, list[float]]) -> dict[str, list[float]]:
     """Readings as they are listed here, judges after them."""
-    places = {name: place for place, name in enumerate((*KINDS, *READINGS, *JUDGES["linear"]))}
+    places = {name: place for place, name in enumerate((*DESIGNS, *READINGS, *JUDGES["linear"]))}
     return {name: scores[name] for name in sorted(scores, key=places.__getitem__)}
 
 
@@ -173,12 +178,12 @@ def measure(
     method, model, number = task
     if method == DESIGN:
         name = f"real data, {model}, {COMPLETE}"
-        return name, {} if name in known else measure_kinds(model, number, n_subjects, quick)
+        return name, measure_designs(model, number, n_subjects, quick, known.get(name, ()))
     cell = Cell(model, MECHANISMS[method], n_subjects)
     label = f"{method} as printed, {model}, {cell.mechanism}"
     done = known.get(label, ())
     drawn = draw(cell, number, Settings(SMALL_DESIGN if quick else {}).make_design(cell))
-    names = [name for name in READINGS if name not in done and (method != "vcds" or name not in LATENT_READINGS)]
+    names = [name for name in READINGS if name not in done and name not in UNREAD[method]]
     found, others = {}, {}
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -190,22 +195,27 @@ def measure(
     return label, found | others
 
 
-def measure_kinds(model: Model, number: int, n_subjects: int, quick: bool) -> dict[str, float]:
-    """RMSE of the judge on real data, by how many covariates are of which kind; a quick run has 20 of them."""
+def measure_designs(
+    model: Model, number: int, n_subjects: int, quick: bool, known: Collection[str] = ()
+) -> dict[str, float]:
+    """RMSE of the judge on real data by the reading of the design, without those known; a quick run has 20 columns."""
     found = {}
-    for name, counts in KINDS.items():
-        design = SimulationDesign(model, tuple(count // 5 for count in counts) if quick else counts)
-        data = draw(Cell(model, COMPLETE, n_subjects), number, design).data
-        found[name] = rmse(fit_rows(data.x, data.y, model), data.coef)
+    for name, reading in DESIGNS.items():
+        if name not in known:
+            counts = tuple(count // 5 for count in reading.kind_counts) if quick else reading.kind_counts
+            design = replace(reading, model=model, kind_counts=counts)
+            data = draw(Cell(model, COMPLETE, n_subjects), number, design).data
+            found[name] = rmse(fit_rows(data.x, data.y, model), data.coef)
     return found
 
 
-def make_table(drawn: Drawn, method: str, name: str, seed: int) -> tuple[Floats, Floats]:
+def make_table(drawn: Drawn, method: str, name: str, seed: int, epsilon: float = EPSILON) -> tuple[Floats, Floats]:
     """Covariates and response of the synthetic table, by one reading."""
-    study, choices = drawn.study(EPSILON, seed, 1), READINGS[name]
+    study, choices = drawn.study(epsilon, seed, 1), READINGS[name]
     federation = study.federation
+    per_round = method == "ievcds" and name != SHARED
     settings = StudySettings(
-        method, EPSILON, unit="variable", rounds=ROUNDS, per_round=method == "ievcds", variant=PRINTED_VARIANT
+        method, epsilon, unit="variable", rounds=ROUNDS, per_round=per_round, variant=PRINTED_VARIANT
     )
     result = run_in_process(
         federation,

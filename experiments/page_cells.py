@@ -121,8 +121,13 @@ def _name_settings(places: Sequence[Place]) -> tuple[list[tuple[str, ...]], tupl
 
 def _span(figures: Iterable[Figure], judge: JudgeName) -> str:
     """How many data sets stand behind a judge's numbers."""
-    counts = sorted({f.replications + f.failures for f in figures if f.judge == judge})
-    return f"{counts[0]} data sets" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} data sets"
+    return f"{count_sets(f for f in figures if f.judge == judge)} data sets"
+
+
+def count_sets(figures: Iterable[Figure]) -> str:
+    """The number of data sets of a cell, or the fewest and the most."""
+    counts = sorted({f.replications + f.failures for f in figures})
+    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _describe_failures(figures: Iterable[Figure]) -> str:

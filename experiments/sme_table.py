@@ -24,6 +24,12 @@ from verticopula.errors import VerticopulaError
 from verticopula.privacy.statement import format_epsilon
 
 COLUMNS = ("method", "recall", "recall_se", "auc", "auc_se", "n_selected", "recall_half", "relevant", "irrelevant")
+ORDER = (  # as the paper's Table 8 has them, the better one first
+    *(("VCDS", f"{other}-VCDS") for other in ("Single", "CC", "Impute")),
+    *(("EVCDS", f"{other}-EVCDS") for other in ("Single", "CC", "Impute")),
+    ("EVCDS", "VCDS"),
+    ("IEVCDS", "EVCDS"),
+)
 FREE, ALIGNED = "-free", "-aligned"  # end the labels of a method's other rows
 Kept = dict[str, Any]
 
@@ -67,6 +73,12 @@ def run_together(task: tuple[tuple[str, ...], int], folder: Path, subjects: int)
 def sum_hours(folder: Path, subjects: int) -> float:
     """Processor hours behind everything that is kept."""
     return sum(row.get("seconds", 0.0) for rows in read_kept(folder, subjects).values() for row in rows) / 3600.0
+
+
+def list_sizes(folder: Path, first: int) -> list[int]:
+    """Numbers of subjects that splits are kept of: the asked one, then the others, the largest first."""
+    found = {int(path.name.removeprefix("sme_")) for path in (folder / "replications").glob("sme_[0-9]*")}
+    return [first, *sorted(found - {first}, reverse=True)]
 
 
 def read_kept(folder: Path, subjects: int) -> dict[str, list[Mapping[str, Any]]]:
@@ -127,8 +139,13 @@ def selections_to_csv(kept: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     return to_csv(["method", "variable", "relevant", "share_of_splits"], lines)
 
 
+def render_sizes(folder: Path, first: int) -> str:
+    """Table 8's part of the page, for every number of subjects that splits are kept of."""
+    return "".join(render(folder, subjects) for subjects in list_sizes(folder, first))
+
+
 def render(folder: Path, subjects: int) -> str:
-    """Table 8's part of the page; empty if nothing is kept."""
+    """Table 8 for so many subjects; empty if nothing is kept."""
     kept, printed, relevant = read_kept(folder, subjects), read_sme(), relevant_variables()
     if not kept:
         return ""
@@ -164,7 +181,39 @@ def render(folder: Path, subjects: int) -> str:
         "Judged by the library's default (SCAD with BIC of refits). Recall counts a case as risky above the share of "
         "risky rows that the regression saw. Selected: variables, those with a true effect and others among them."
     )
-    return f"{note}{HtmlTable(caption, head, lines)}{_render_found(kept, relevant)}"
+    pairs = _render_pairs(folder, subjects, printed)
+    return f"{note}{HtmlTable(caption, head, lines)}{pairs}{_render_found(kept, relevant)}"
+
+
+def _render_pairs(folder: Path, subjects: int, printed: Mapping[str, Mapping[str, float]]) -> str:
+    """The paper's order, split by split: splits differ far more than methods do."""
+    rows = []
+    for better, other in ORDER:
+        both = pair_splits(folder, subjects, better, other)
+        if both:
+            gaps = [[one[name] - two[name] for one, two in both] for name in ("auc", "recall")]
+            cells = [_with_error(mean(values), standard_error(values)) for values in gaps]
+            said = [f"{printed[better][name] - printed[other][name]:+.3f}" for name in ("auc", "recall")]
+            rows.append((f"{better} less {other}", f"{len(both)}", cells[0], said[0], cells[1], said[1]))
+    if not rows:
+        return ""
+    caption = (
+        "The paper's order, split by split, by the library's default (SCAD with BIC of refits): differences on the "
+        "same splits, their standard errors, and the printed differences."
+    )
+    header = ("methods", "splits", "AUC", "printed", "Recall", "printed")
+    return str(HtmlTable(caption, header, rows))
+
+
+def pair_splits(folder: Path, subjects: int, one: str, two: str) -> list[tuple[Kept, Kept]]:
+    """What two methods found on the splits on which both have an answer."""
+    found = []
+    for split in range(sme.SPLITS):
+        paths = [locate(folder, subjects, method, split) for method in (one, two)]
+        if all(path.exists() for path in paths):
+            first, second = (dict(Record.read(path).results) for path in paths)
+            found += [(first, second)] if "failure" not in {*first, *second} else []
+    return found
 
 
 def _render_found(kept: Mapping[str, Sequence[Mapping[str, Any]]], relevant: Sequence[str]) -> str:

@@ -7,11 +7,12 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from experiments import sme, sme_table
+from experiments import one_reading, sme, sme_table
 from experiments.draws import Cell
 from experiments.judge import JUDGE_NAMES
 from experiments.methods import HEADLINE, MECHANISMS, METHODS, NEEDS_TORCH, TABLES, YARDSTICKS
 from experiments.open_choices import list_effects, mean_errors
+from experiments.page_readings import Readings
 from experiments.paper import Printed, PrintedKey, read_tables
 from experiments.results import (
     NOISELESS,
@@ -158,11 +159,10 @@ def present(record: Record, places: Places) -> list[Table]:
     cells, tables = summarise_folder(folder, paper)
     sme_table.write_csv(folder, said["subjects"])
     hours = {f"Table{'s 1 to 3' if n == 'table1' else f' {n[-1]}'}": h for n, h in sum_hours(cells).items()}
-    if (spent := sme_table.sum_hours(folder, said["subjects"])) > 0.0:
+    if (spent := sum(sme_table.sum_hours(folder, n) for n in sme_table.list_sizes(folder, said["subjects"]))) > 0.0:
         hours["Table 8"] = spent
     labels = {UNIFORM: "effects of many sizes", FRESH: "fresh data sets"}
     hours |= {labels[name]: sum(sum_hours(found).values()) for name, (found, _) in others.items()}
-    choices = Record.read(path) if (path := folder / "open_choices.json").exists() and paper else None
     contents = Contents(
         tables,
         paper,
@@ -170,9 +170,8 @@ def present(record: Record, places: Places) -> list[Table]:
         others[FRESH][1] if FRESH in others else {},
         complete_shares(cells),
         hours,
-        sme_table.render(folder, said["subjects"]),
-        {} if choices is None else list_effects(choices),
-        {} if choices is None else mean_errors(choices),
+        sme_table.render_sizes(folder, said["subjects"]),
+        read_readings(folder) if paper else Readings(),
     )
     made_by = record.describe() + " All that earlier runs left in the folder is shown and counted, too."
     write_text(places.pages / "results.html", render(contents, made_by))
@@ -183,6 +182,17 @@ def present(record: Record, places: Places) -> list[Table]:
         rows.append((name, counts, str(sum(f.failures for f in own))))
     head = ("table", "cells, by the paper's judge", "answers missing: a method failed")
     return [Table("our cells against the paper's", head, rows)]
+
+
+def read_readings(folder: Path) -> Readings:
+    """What `open_choices` and `one_reading` left in the folder."""
+    choices, one = folder / "open_choices.json", folder / "one_reading.json"
+    record = Record.read(choices) if choices.exists() else None
+    return Readings(
+        {} if record is None else list_effects(record),
+        {} if record is None else mean_errors(record),
+        one_reading.read_cells(Record.read(one)) if one.exists() else (),
+    )
 
 
 def summarise_folder(

@@ -11,10 +11,11 @@ import numpy as np
 
 from experiments.judge import JUDGE_NAMES, TITLES, JudgeName
 from experiments.methods import MECHANISMS, PAPERS_OWN, PRINTED, REFINED, TABLES, UNPROTECTED, find_row
-from experiments.page_cells import SHORT, HtmlTable, by_cell, join, render_number, render_table
+from experiments.page_cells import SHORT, HtmlTable, by_cell, count_sets, join, render_number, render_table
 from experiments.page_figure import draw_panels
+from experiments.page_readings import Readings, render_far
 from experiments.paper import COMPLETE_SHARES, Printed, PrintedKey
-from experiments.results import NEAR, WITHIN, Figure, count_near, count_refined, count_verdicts
+from experiments.results import WITHIN, Figure, count_near, count_refined, count_verdicts
 from experiments.study import Spent
 from reporting.pages import html_page
 from verticopula.privacy.statement import format_epsilon
@@ -22,6 +23,7 @@ from verticopula.schema.defaults import DEFAULT_DELTA
 
 OURS = (*PAPERS_OWN, *REFINED)
 AS_PRINTED = tuple(method + PRINTED for method in PAPERS_OWN)
+VERDICTS = ("better", "equal", "worse")
 Tables = Mapping[str, Sequence[Figure]]
 
 STYLE = """
@@ -58,8 +60,7 @@ class Contents:
     shares : of complete cases, by how blocks go missing
     hours : of one processor, by part of the page
     sme : Table 8, HTML
-    readings : what other readings of the paper's text change, by method and design: reading, RMSE, difference
-    reading_errors : their RMSE, by method and design, and by reading
+    readings : what other readings of the paper's text change
     """
 
     tables: Tables
@@ -69,8 +70,7 @@ class Contents:
     shares: Mapping[str, float] = field(default_factory=dict)
     hours: Mapping[str, float] = field(default_factory=dict)
     sme: str = ""
-    readings: Mapping[str, Sequence[tuple[str, str, str]]] = field(default_factory=dict)
-    reading_errors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    readings: Readings = field(default_factory=Readings)
 
     @property
     def figures(self) -> list[Figure]:
@@ -83,7 +83,9 @@ def render(contents: Contents, made_by: str) -> str:
         "How to read this page": _READING,
         "The headline": _render_headline(contents),
         "What the judge adds": _render_judges(contents.figures),
-        "Where the algorithms as printed differ from what is printed": _render_off(contents),
+        "Where the algorithms as printed differ from what is printed": render_far(
+            _of(contents.figures, AS_PRINTED), contents.readings
+        ),
         **{
             f"Table {name.removeprefix('table')}: {TABLES[name].title}": "".join(render_table(name, figures))
             for name, figures in contents.tables.items()
@@ -140,7 +142,7 @@ def _render_headline(contents: Contents) -> str:
     for label, methods in groups.items():
         own = _of(figures, methods)
         counts = count_verdicts(own)
-        total = sum(counts[verdict] for verdict in ("better", "equal", "worse"))
+        total = sum(counts[verdict] for verdict in VERDICTS)
         if total:
             near, cells = count_near(own)
             good = counts["better"] + counts["equal"]
@@ -148,20 +150,51 @@ def _render_headline(contents: Contents) -> str:
                 (
                     label,
                     f"{total}",
-                    *(f"{counts[verdict]}" for verdict in ("better", "equal", "worse", "out of reach")),
+                    *(f"{counts[verdict]}" for verdict in (*VERDICTS, "out of reach")),
                     f"{100.0 * good / total:.0f} %",
                     f"{near} of {cells}",
                 )
             )
     if not rows:
         return ""
-    header = ("method", "cells", "better", "equal", "worse", "of these out of reach", "no worse", "RMSE within 15 %")
+    header = ("method", "cells", *VERDICTS, "of these out of reach", "no worse", "RMSE within 15 %")
     caption = (
         "All cells of Tables 1 to 7 against the printed figures, by the paper's judge. Better and worse are by more "
         f"than {WITHIN:g} of our standard errors. Out of reach: printed better than the same judge finds on the "
         "complete real data."
     )
-    return f"{HtmlTable(caption, header, rows)}{_render_refined(figures, contents.paper)}"
+    return f"{HtmlTable(caption, header, rows)}{_render_bounds(figures)}{_render_refined(figures, contents.paper)}"
+
+
+def _render_bounds(figures: Sequence[Figure]) -> str:
+    """Where ours are worse, and where the real rows are, too."""
+    own, real, rows = _of(figures, PAPERS_OWN), _of(figures, ["Original-C"]), []
+    for model, n in dict.fromkeys((f.key.model, f.key.n_subjects) for f in own):
+        here = [f for f in own if (f.key.model, f.key.n_subjects) == (model, n)]
+        counts = count_verdicts(here)
+        total = sum(counts[verdict] for verdict in VERDICTS)
+        on_real = count_verdicts(f for f in real if (f.key.model, f.key.n_subjects) == (model, n))
+        measured = sum(on_real[verdict] for verdict in VERDICTS)
+        if total:
+            shown = [f"{counts[verdict]}" for verdict in (*VERDICTS, "out of reach")]
+            good = f"{100.0 * (total - counts['worse']) / total:.0f} %"
+            rows.append((model, f"{n:,}", f"{total}", *shown, good, f"{on_real['worse']} of {measured}"))
+    if not rows:
+        return ""
+    counts, on_real = count_verdicts(own), count_verdicts(real)
+    reachable = count_verdicts(f for f in own if not f.is_out_of_reach)
+    total = sum(reachable[verdict] for verdict in VERDICTS)
+    share = f", {100.0 * (total - reachable['worse']) / total:.0f} %" if total else ""
+    note = (
+        "<p><b>What stands in the way.</b> The real rows, judged in the same way, are worse than printed in "
+        f"{on_real['worse']} of {sum(on_real[verdict] for verdict in VERDICTS)} cells. A synthetic table can hardly do "
+        f"better. Of our {counts['worse']} worse cells, {counts['out of reach']} are printed better than that. Where "
+        f"the real rows reach the printed figure, ours are no worse in {total - reachable['worse']} of {total} cells"
+        f"{share}.</p>"
+    )
+    caption = "All three, ours, by model and size; the last column is the real data, all by the paper's judge."
+    header = ("model", "N", "cells", *VERDICTS, "of these out of reach", "no worse", "real rows worse")
+    return f"{note}{HtmlTable(caption, header, rows, heads=2)}"
 
 
 def _render_refined(figures: Sequence[Figure], paper: Mapping[PrintedKey, Printed]) -> str:
@@ -198,10 +231,12 @@ def _render_judges(figures: Sequence[Figure]) -> str:
     if not rows:
         return ""
     groups = [("", 1), ("RMSE as a share of the printed one", 3), ("cells better / equal / worse", 3)]
+    shown = {judge: _of(figures, (*AS_PRINTED, *PAPERS_OWN), judge) for judge in JUDGE_NAMES}
+    sets = [f"{count_sets(own)} ({SHORT[judge]})" for judge, own in shown.items() if own]
     caption = (
         "The same synthetic tables by three judges: geometric mean over cells of RMSE divided by the printed RMSE, and "
         "how all cells compare with the printed figures. What a column has beyond the first of its kind, the judge "
-        "adds; the paper's figures are by its own judge throughout."
+        f"adds; the paper's figures are by its own judge throughout. Data sets of a cell: {join(sets)}."
     )
     table = HtmlTable(caption, ("method", *SHORT.values(), *SHORT.values()), rows, groups)
     return f"{table}{_render_original(figures)}"
@@ -234,108 +269,14 @@ def _render_original(figures: Sequence[Figure]) -> str:
     header = ("model", "N", "oracle", "printed", *SHORT.values(), *SHORT.values())
     lost = [f for f in _of(figures, ["Original-C"]) if f.key.table == "table1" and f.key.epsilon == 1.0]
     worse = [f"{f.key.model}, N = {f.key.n_subjects:,}" for f in lost if f.verdict == "worse"]
+    below = [f for f in lost if f.printed is not None and f.printed.mean < f.oracle and f.verdict == "worse"]
     note = (
         f"<p>On the real data the paper's judge is worse than the paper prints for it in {len(worse)} of {len(lost)} "
         f"settings{f' ({join(worse)})' if worse else ''}: there the design as we read it, or the judge, falls short "
-        "before anything is privatized.</p>"
+        f"before anything is privatized. In {len(below)} of them the printed RMSE is below that of maximum likelihood "
+        "on the true support of the real data.</p>"
     )
     return f"{HtmlTable(caption, header, rows, groups, heads=2)}{note}"
-
-
-def _render_off(contents: Contents) -> str:
-    """Cells of the algorithms as printed that are not within 15 % of the printed RMSE."""
-    own = [f for f in _of(contents.figures, AS_PRINTED) if f.key.metric == "rmse" and f.printed is not None]
-    if not own:
-        return ""
-    near, cells = count_near(own)
-    groups: dict[tuple[str, str, str], list[Figure]] = {}
-    for f in own:
-        groups.setdefault((find_row(f.key.method), f.key.model, f.key.mechanism), []).append(f)
-    rows = []
-    for (method, model, mechanism), found in groups.items():
-        inside, total = count_near(found)
-        off = [100.0 * f.off_by for f in found]
-        rows.append(
-            (
-                method,
-                model,
-                mechanism,
-                f"{inside} of {total}",
-                f"{np.mean(off):+.0f} %",
-                f"{min(off):+.0f} to {max(off):+.0f} %",
-                _name_nearest(
-                    found, contents.reading_errors.get(f"{method.lower()} as printed, {model}, {mechanism}", {})
-                ),
-            )
-        )
-    header = ("method", "model", "blocks", "within 15 %", "mean difference", "range", "nearest reading")
-    caption = (
-        f"RMSE of the algorithms as printed against the printed RMSE, by the paper's judge: {near} of {cells} cells "
-        f"within {100.0 * NEAR:.0f} %. A cell is one N and one ε. Nearest reading: of those below, the one that "
-        "comes nearest to the printed RMSE at N = 1,000 and ε = 1, and what it leaves of the difference. It was "
-        "looked for with the printed figures in sight, so it explains a difference and proves nothing; a dash where no "
-        "other reading was run."
-    )
-    return f"{HtmlTable(caption, header, rows, heads=3)}{_list_far(own)}{_render_readings(contents.readings)}"
-
-
-def _list_far(figures: Sequence[Figure]) -> str:
-    """Every cell further off than that, to be opened."""
-    rows = [
-        (
-            find_row(f.key.method),
-            f.key.model,
-            f.key.mechanism,
-            f"{f.key.n_subjects:,}",
-            f"{f.key.epsilon:g}",
-            f"{f.printed.mean:.3f}",
-            render_number(f),
-            f"{100.0 * f.off_by:+.0f} %",
-        )
-        for f in figures
-        if f.printed is not None and abs(f.off_by) > NEAR
-    ]
-    if not rows:
-        return ""
-    header = ("method", "model", "blocks", "N", "ε", "printed", "as printed", "difference")
-    caption = f"Cells further than {100.0 * NEAR:.0f} % from the printed RMSE, by the paper's judge."
-    return f"<details><summary>All {len(rows)} of them</summary>{HtmlTable(caption, header, rows, heads=5)}</details>"
-
-
-def _name_nearest(figures: Sequence[Figure], errors: Mapping[str, float]) -> str:
-    """The reading that comes nearest to the printed RMSE, and how far it is from it."""
-    printed = [f.printed.mean for f in figures if f.printed and (f.key.n_subjects, f.key.epsilon) == (1_000, 1.0)]
-    if not printed or not errors:
-        return "–"
-    nearest = min(errors, key=lambda reading: abs(errors[reading] - printed[0]))
-    return f"{escape(nearest)}: {100.0 * (errors[nearest] / printed[0] - 1.0):+.0f} %"
-
-
-def _render_readings(readings: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
-    """What the text leaves open, and what each other reading of it would change."""
-    parts = []
-    for real in (False, True):
-        found = {
-            label: {name: more or value for name, value, more in rows}
-            for label, rows in readings.items()
-            if label.startswith("real data") == real
-        }
-        names = dict.fromkeys(name for own in found.values() for name in own)
-        lines = [(name, *(own.get(name, "") for own in found.values())) for name in names]
-        header = ("reading", *(label.replace(" as printed", "") for label in found))
-        parts += [str(HtmlTable(_REAL_READINGS if real else _READINGS, header, lines))] if lines else []
-    return "".join(parts)
-
-
-_READINGS = (
-    "What the text leaves open in the algorithms and in the judge: RMSE of our reading at N = 1,000, by the paper's "
-    "judge, and how much others add to it. <code>docs/development/departures.md</code> has the sentences, "
-    "<code>experiments/results/open_choices.md</code> how this was made."
-)
-_REAL_READINGS = (
-    "What the text leaves open in the design: how many covariates are of which kind. RMSE of the paper's judge on real "
-    "data, N = 1,000, with 25 of each kind (our reading), and how much other mixtures add to it."
-)
 
 
 def _render_uniform(contents: Contents) -> str:
@@ -460,7 +401,7 @@ def _render_hours(hours: Mapping[str, float]) -> str:
     if not rows:
         return ""
     rows.append(("together", f"{sum(hours.values()):.1f}"))
-    caption = "Processor hours of everything on this page, all judges included; one core of the machine below."
+    caption = "Processor hours of everything on this page, all judges included; of one core."
     return str(HtmlTable(caption, ("part", "hours"), rows))
 
 

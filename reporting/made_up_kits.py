@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from verticopula.data.column_encoding import EncodedColumn
-from verticopula.network.provisioning import provision
+from verticopula.network.kit.provisioning import provision
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.policy_file import remember_rules
 from verticopula.privacy.release import Release

@@ -29,6 +29,7 @@ ERRORS = [
         errors.ConsentPending,
         errors.PartyUnavailable,
         errors.VersionMismatch,
+        errors.EngineError,
         errors.LedgerError,
         errors.VerticopulaError,
     ),

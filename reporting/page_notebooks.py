@@ -75,7 +75,7 @@ class Block:
 
 
 @dataclass
-class Page:
+class NotebookPage:
     """A page, cut into prose and blocks."""
 
     path: Path
@@ -89,10 +89,10 @@ class Page:
         return [block for block in self.blocks if not block.not_run]
 
 
-def read_page(path: Path) -> Page:
+def read_page(path: Path) -> NotebookPage:
     """A page's blocks, in order."""
     text = path.read_text("utf-8")
-    page, past = Page(path, text), 0
+    page, past = NotebookPage(path, text), 0
     for match in _FENCE.finditer(text):
         said, begin = text[past : match.start()], past
         remarks = [(begin + found.start(), found[1].strip()) for found in _REMARK.finditer(said)]
@@ -192,7 +192,7 @@ def _close(one: str, other: str) -> bool:
 # ---- running
 
 
-def to_notebook(page: Page, *, quiet: bool = False) -> Any:
+def to_notebook(page: NotebookPage, *, quiet: bool = False) -> Any:
     """The page as a notebook, with the outputs that it shows unless `quiet`."""
     from nbformat import v4
 
@@ -211,7 +211,7 @@ def to_notebook(page: Page, *, quiet: bool = False) -> Any:
     return v4.new_notebook(cells=[cell for _, cell in parts], metadata=kernel)
 
 
-def run_page(page: Page, folder: Path) -> list[tuple[Block, list[str]]]:
+def run_page(page: NotebookPage, folder: Path) -> list[tuple[Block, list[str]]]:
     """What every block printed, as a notebook in that folder; its error, where one fails."""
     from nbclient import NotebookClient
 
@@ -256,7 +256,7 @@ def problems_of(ran: Sequence[tuple[Block, list[str]]]) -> list[str]:
     return wrong
 
 
-def renewed(page: Page, ran: Sequence[tuple[Block, list[str]]]) -> str:
+def renewed(page: NotebookPage, ran: Sequence[tuple[Block, list[str]]]) -> str:
     """The page with what came out. Lines are found again by their words; an output `?` is put in whole."""
     text = page.text
     for block, printed in sorted(ran, key=lambda one: -one[0].span[0]):

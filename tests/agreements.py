@@ -9,24 +9,22 @@ from numpy.typing import NDArray
 
 from tests.members import KEY
 from verticopula import Federation
-from verticopula.matching.keyed_hashes import HASH_BYTES
+from verticopula.data.id_checks import HASH_BYTES
 from verticopula.matching.private_intersection import points_digest
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.budget import StudyBudget
-from verticopula.protocol.messages import (
+from verticopula.protocol.consent_messages import (
     AgreementRequest,
     ConsentReply,
     ConsentRequest,
-    PlaceRequest,
     PresenceReply,
     PresenceRequest,
-    Reply,
-    Request,
     SignedConsent,
-    SignedPoints,
     SignedPresence,
     StudyProposal,
 )
+from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.study_messages import PlaceRequest, SignedPoints
 from verticopula.protocol.study_proposal import (
     StudyContext,
     consent_statement,
@@ -39,7 +37,7 @@ from verticopula.protocol.study_proposal import (
     reported_presence,
     sign_presences,
 )
-from verticopula.schema.methods import RAW_REGRESSION
+from verticopula.schema.methods import OWN_VARIANT, RAW_REGRESSION
 
 
 class Answers(Protocol):
@@ -94,6 +92,7 @@ def proposal_of(
     context: StudyContext,
     authenticity: Authenticity | None = None,
     subjects: NDArray[np.bool_] | None = None,
+    variant: str = OWN_VARIANT,
     **settings: Any,
 ) -> StudyProposal:
     """What an honest coordinator would propose, if the other parties had everybody."""
@@ -113,8 +112,9 @@ def proposal_of(
         presence.append(signed)
     if method == RAW_REGRESSION:
         asked = np.ones(n_subjects, dtype=bool) if subjects is None else subjects
-        return propose_raw(federation, study, tuple(presence), asked, context)
-    return propose(federation, budget(federation, **settings), study, method, tuple(presence), n_subjects, context)
+        return propose_raw(federation, study, tuple(presence), asked, context, variant)
+    asked_for = budget(federation, **settings)
+    return propose(federation, asked_for, study, method, tuple(presence), n_subjects, context, variant)
 
 
 def only_party(federation: Federation, name: str) -> Federation:

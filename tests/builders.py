@@ -44,6 +44,7 @@ def make_federation(parties: Mapping[str, Mapping[str, Mapping[str, Any]]], **ex
         {
             "name": "study",
             "response": f"{first}.{next(iter(parties[first]))}",
+            **({"network": {"operator": "office"}} if len(parties) == 2 else {}),  # two need a third that computes
             "party": [
                 {
                     "name": name,
@@ -91,8 +92,9 @@ def unit_of(method: str) -> dict[str, Any]:
 
 
 def fit_seeded(federation: Federation, tables: Mapping[str, pl.DataFrame], seed: int, **settings: Any) -> Synthesizer:
-    """A seeded fit without its (deserved) warning."""
-    settings |= unit_of(settings.get("method", "vcds")) if settings.get("unit") == "variable" else {}
+    """A seeded fit without its (deserved) warning, by `vcds` where no method is named."""
+    settings.setdefault("method", "vcds")
+    settings |= unit_of(settings["method"]) if settings.get("unit") == "variable" else {}
     synthesizer = Synthesizer(federation, random_state=seed, **settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)

@@ -28,6 +28,7 @@ _numbers = itertools.count()
 _HERE = Path(__file__).parent
 _TARGETS = {  # folder -> the mark that its target of the Makefile runs
     "audit": "audit",
+    "cluster": "cluster",
     "console": "console",
     "databases": "databases",
     "experiments": "experiments",

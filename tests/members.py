@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,12 @@ import polars as pl
 
 from verticopula import Federation, Policy
 from verticopula.data.column_encoding import EncodedColumn
+from verticopula.data.tables import OwnTable
 from verticopula.errors import LedgerError
 from verticopula.mpc.sealed_messages import shared_authenticity
+from verticopula.protocol.party.consent_question import ConsentQuestion, NobodyAsked
 from verticopula.protocol.party.member import Member
-from verticopula.storage.blobs import MemoryBlobs
+from verticopula.storage.blobs import KeyLocks
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import GENESIS, Ledger
 from verticopula.storage.record_store import MemoryRecords
@@ -22,6 +24,25 @@ from verticopula.transport.in_process_transport import InProcessTransport
 
 KEY = bytes(range(32))
 SEEDED = Policy(allow_seeded=True)
+
+
+class MemoryBlobs(KeyLocks):
+    """As long as the process lives."""
+
+    is_durable = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[str, bytes] = {}
+
+    def get(self, key: str) -> bytes | None:
+        return self._kept.get(key)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._kept[key] = data
+
+    def discard(self, key: str) -> None:
+        self._kept.pop(key, None)
 
 
 class MemoryVault:
@@ -37,6 +58,9 @@ class MemoryVault:
     def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount:
         table = self._tables.setdefault(frozenset(ids), f"table {len(self._tables)}")
         return TableAccount(table, {name: f"{table}, {name}" for name in columns})
+
+    def account_of(self, table: OwnTable) -> TableAccount:
+        return self.account(table.ids.to_list(), table.columns)
 
     def overlapping(self, account: TableAccount) -> tuple[str, ...]:
         return ()
@@ -57,9 +81,24 @@ class MemoryVault:
             raise LedgerError("the ledger is shorter than it was, or another one")
 
 
-def make_member(federation: Federation, name: str, table: pl.DataFrame, **settings: Any) -> Member:
+class Asking(NobodyAsked):
+    """A steward of whom a test has the answers only."""
+
+    def __init__(self, answer: Callable[[ConsentQuestion], None]) -> None:
+        self.request = answer
+
+
+def make_member(
+    federation: Federation,
+    name: str,
+    table: pl.DataFrame,
+    *,
+    ask_steward: Callable[[ConsentQuestion], None] = lambda question: None,
+    **settings: Any,
+) -> Member:
     """A member; without an id key it signs with another key that all of them hold."""
     common = {"key": KEY, "vault": MemoryVault(), "authenticity": shared_authenticity(KEY)}
+    common |= {"steward": Asking(ask_steward)}
     return Member(federation, name, table, **{**common, **settings})
 
 

@@ -68,7 +68,7 @@ def fit(study: Study) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Party:
+class NoisyParty:
     """One party's scaled columns and its side of a round."""
 
     columns: Floats
@@ -123,7 +123,7 @@ def run_rounds(
     """
     n, k = y.size, len(blocks)
     rho = 0.8 * k * float(np.mean(family.curvature(np.zeros(n))))
-    parties = [Party(np.ascontiguousarray(columns[:, block]), rho) for block in blocks]
+    parties = [NoisyParty(np.ascontiguousarray(columns[:, block]), rho) for block in blocks]
     sigmas = [party.sensitivity(strength, k) * sqrt(2.0 * log(1.25 / delta)) / epsilon for party in parties]
     state, eta = np.zeros((k, n)), np.zeros(n)
     clean = [np.zeros(block.size) for block in blocks]

@@ -61,7 +61,7 @@ SAMPLE = 20_000  # generated rows by which the second round's critics standardis
 def fit(study: Study, *, steps: int = STEPS) -> Outcome:
     """Tables of generated rows."""
     tables = keep_complete_cases(study).tables
-    codings = [Coding(key, study.federation.column(key)) for key in study.federation.keys]
+    codings = [ColumnCoding(key, study.federation.column(key)) for key in study.federation.keys]
     real = [c.encode(tables[c.key.party][c.key.column]) for c in codings]
     n = len(real[0])
     budget = Budget.split(study.federation, mu_of(study.epsilon, DEFAULT_DELTA))
@@ -83,7 +83,7 @@ def fit(study: Study, *, steps: int = STEPS) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Coding:
+class ColumnCoding:
     """A column as the networks see it: a number on [-REACH, REACH] by its public range, or indicators of categories."""
 
     key: ColumnKey
@@ -175,7 +175,7 @@ def split_columns(federation: Federation) -> dict[str, list[int]]:
 
 
 def train_and_generate(
-    codings: Sequence[Coding],
+    codings: Sequence[ColumnCoding],
     real: Sequence[Floats],
     response: ColumnKey,
     budget: Budget,
@@ -192,7 +192,7 @@ def train_and_generate(
     torch.set_num_threads(1)
     dice = torch.Generator().manual_seed(seed)
     data = torch.tensor(np.concatenate(real, axis=1), dtype=torch.float32)
-    features = Features(codings, response)
+    features = CodedFeatures(codings, response)
     generator = Generator(features)
 
     margins, _ = _ask(features.margins(data), features.margin_places, features.margin_norms, budget.margins, dice)
@@ -214,7 +214,7 @@ def train_and_generate(
     return [np.asarray(rows[:, span]) for span in features.spans]
 
 
-class Features:
+class CodedFeatures:
     """What the critics see of rows whose coded columns stand side by side.
 
     Attributes
@@ -224,7 +224,7 @@ class Features:
     margin_norms, product_norms : what no row's features of that party exceed, whatever stands in it
     """
 
-    def __init__(self, codings: Sequence[Coding], response: ColumnKey) -> None:
+    def __init__(self, codings: Sequence[ColumnCoding], response: ColumnKey) -> None:
         import torch
 
         ends = np.cumsum([c.width for c in codings]).tolist()
@@ -259,7 +259,7 @@ class Features:
         }
         self.product_norms = {party: sqrt(len(places)) for party, places in self.product_places.items()}
 
-    def _spread_scores(self, coding: Coding, span: slice) -> Floats:
+    def _spread_scores(self, coding: ColumnCoding, span: slice) -> Floats:
         """(width, S) a column's scores, with zeros at all other columns."""
         scores = np.zeros((self.width, coding.scores.shape[1]))
         scores[span] = coding.scores
@@ -296,12 +296,12 @@ class Scale:
     response_deviation: float
 
     @classmethod
-    def of(cls, features: Features, rows: Tensor) -> Scale:
+    def of(cls, features: CodedFeatures, rows: Tensor) -> Scale:
         scores, response = rows @ features.scores, rows @ features.response_score
         deviation = max(float(response.std()), LEAST_DEVIATION)
         return cls(scores.mean(dim=0), scores.std(dim=0).clamp(min=LEAST_DEVIATION), float(response.mean()), deviation)
 
-    def covariates(self, rows: Tensor, features: Features) -> Tensor:
+    def covariates(self, rows: Tensor, features: CodedFeatures) -> Tensor:
         return (rows @ features.scores - self.mean) / self.deviation
 
 
@@ -311,7 +311,7 @@ class Generator:
     `scale` is None in the first round, in which the response has its margin only.
     """
 
-    def __init__(self, features: Features) -> None:
+    def __init__(self, features: CodedFeatures) -> None:
         import torch
 
         self._features = features

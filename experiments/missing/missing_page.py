@@ -19,7 +19,7 @@ from experiments.missing.verdicts import (
     METHODS,
     NOISELESS_METHODS,
     REFINED,
-    Lead,
+    MeasuredLead,
     Paper,
     compare,
     count_verdicts,
@@ -46,7 +46,7 @@ NAMES = {
 def render(cells: Sequence[CellRows], paper: Paper, judge: JudgeName, settings: Settings, made_by: str) -> str:
     """The whole page."""
     leads = [compare(found, paper, judge) for found in cells]
-    by_model: dict[str, list[Mapping[str, Lead]]] = {}
+    by_model: dict[str, list[Mapping[str, MeasuredLead]]] = {}
     for found, own in zip(cells, leads, strict=True):
         by_model.setdefault(found.cell.model, []).append(own)
     counts = count_verdicts(by_model)
@@ -192,7 +192,7 @@ def tabulate_counts(counts: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Ta
     return Table("Verdicts: counts", header, rows, heads=2)
 
 
-def tabulate_misses(cells: Sequence[CellRows], leads: Sequence[Mapping[str, Lead]]) -> Table:
+def tabulate_misses(cells: Sequence[CellRows], leads: Sequence[Mapping[str, MeasuredLead]]) -> Table:
     """Every cell that is not as good as what it is measured by, and what is known about why."""
     rows = []
     for name, label in CHECKS.items():
@@ -216,7 +216,7 @@ def tabulate_misses(cells: Sequence[CellRows], leads: Sequence[Mapping[str, Lead
     return Table("Cells not reached, and why", header, rows, heads=4)
 
 
-def tabulate_leads(cells: Sequence[CellRows], leads: Sequence[Mapping[str, Lead]]) -> Table:
+def tabulate_leads(cells: Sequence[CellRows], leads: Sequence[Mapping[str, MeasuredLead]]) -> Table:
     rows = [
         (*_name_cell(found), *(str(lead) for lead in own.values())) for found, own in zip(cells, leads, strict=True)
     ]

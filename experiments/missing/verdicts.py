@@ -42,7 +42,7 @@ Paper = Mapping[PrintedKey, Printed]
 
 
 @dataclass(frozen=True)
-class Lead:
+class MeasuredLead:
     """By how much something is better than what it is measured by.
 
     Attributes
@@ -58,7 +58,7 @@ class Lead:
     without_noise: float | None = None
 
     @classmethod
-    def paired(cls, differences: Sequence[float]) -> Lead:
+    def paired(cls, differences: Sequence[float]) -> MeasuredLead:
         """Over a rival on the same data sets: no reference applies."""
         amount = mean(differences)
         return cls(amount, standard_error(differences), amount)
@@ -99,7 +99,7 @@ def printed_figure(paper: Paper, found: CellRows, method: str, metric: str) -> f
     return paper[PrintedKey(table, model, mechanism, n, EPSILON, method, metric)].mean
 
 
-def compare(found: CellRows, paper: Paper, judge: JudgeName) -> dict[str, Lead]:
+def compare(found: CellRows, paper: Paper, judge: JudgeName) -> dict[str, MeasuredLead]:
     """One lead per entry of CHECKS, by a judge."""
     leads = {}
     for draw, ours in REFINED.items():
@@ -116,7 +116,7 @@ def compare(found: CellRows, paper: Paper, judge: JudgeName) -> dict[str, Lead]:
     return {name: leads[name] for name in CHECKS}
 
 
-def _lead_over_paper(found: CellRows, method: str, judge: JudgeName, metric: str, printed: float) -> Lead:
+def _lead_over_paper(found: CellRows, method: str, judge: JudgeName, metric: str, printed: float) -> MeasuredLead:
     """The lead of a method's mean over a printed figure, and over the worse of it and the references.
 
     Without noise, a refined table is held against the best table of any method: a weakness of its own must not
@@ -133,7 +133,7 @@ def _lead_over_paper(found: CellRows, method: str, judge: JudgeName, metric: str
         if (pairs := _pair(found, name_entry(other, NOISELESS), name_entry(method, EPSILON), score))
     ]
     adjusted = sign * mean(values) - bar
-    return Lead(
+    return MeasuredLead(
         sign * (mean(values) - printed),
         standard_error(values),
         adjusted,
@@ -151,11 +151,11 @@ def complete_data_references(found: CellRows, judge: JudgeName, metric: str) -> 
     return references
 
 
-def _paired_lead(found: CellRows, ours: str, rival: str, judge: JudgeName, metric: str) -> Lead:
+def _paired_lead(found: CellRows, ours: str, rival: str, judge: JudgeName, metric: str) -> MeasuredLead:
     """Over the data sets on which both have an answer; no judge is asked about margins."""
     score = metric if metric == MARGINS else name_score(judge, metric)
     pairs = _pair(found, name_entry(ours, EPSILON), name_entry(rival, EPSILON), score)
-    return Lead.paired([direction(metric) * (a - b) for a, b in pairs])
+    return MeasuredLead.paired([direction(metric) * (a - b) for a, b in pairs])
 
 
 def _pair(found: CellRows, first: str, second: str, score: str) -> list[tuple[float, float]]:
@@ -166,8 +166,8 @@ def _pair(found: CellRows, first: str, second: str, score: str) -> list[tuple[fl
     return [(a[score], b[score]) for a, b in both if score in a and score in b]
 
 
-def count_verdicts(leads: Mapping[str, Sequence[Mapping[str, Lead]]]) -> dict[str, dict[str, dict[str, int]]]:
-    """Per check and model (the keys of `leads`): the cells, and how many are what `Lead` says."""
+def count_verdicts(leads: Mapping[str, Sequence[Mapping[str, MeasuredLead]]]) -> dict[str, dict[str, dict[str, int]]]:
+    """Per check and model (the keys of `leads`): the cells, and how many are what `MeasuredLead` says."""
     kinds = ("met", "met_adjusted", "met_within_error", "out_of_reach")
     return {
         name: {

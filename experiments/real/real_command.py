@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from experiments.methods import METHODS
 from experiments.real.description import read_description, read_rows, remove_blocks, split_parties
-from experiments.real.utility import DevianceScale
+from experiments.real.utility import CompleteDataModel
 from experiments.sme import SME_METHODS, fit_tables
 from experiments.store import plain_spent
 from experiments.study import NOTHING_PROTECTED, MethodFailure, Outcome, Spent, Study, keep_common
@@ -136,7 +136,7 @@ class Prepared:
     federation: Federation
     observed: dict[str, pl.DataFrame]
     complete: Outcome
-    yardstick: DevianceScale
+    yardstick: CompleteDataModel
 
 
 @lru_cache(maxsize=1)
@@ -152,7 +152,7 @@ def prepare(data: Path, study: Path, n_rows: int | None, split: int, test_cases:
     test, train = (split_parties(federation, rows[np.sort(part)]) for part in (order[:test_cases], order[test_cases:]))
     observed = remove_blocks(description, train, rng)
     plain = Outcome(NOTHING_PROTECTED, rows.height - test_cases, train)
-    yardstick = DevianceScale(federation, train, test, fit_tables(federation, plain))
+    yardstick = CompleteDataModel(federation, train, test, fit_tables(federation, plain))
     return Prepared(federation, observed, plain, yardstick)
 
 

@@ -46,7 +46,7 @@ class Utility:
 
 
 @dataclass(frozen=True)
-class DevianceScale:
+class CompleteDataModel:
     """The model of the complete data, and the data themselves."""
 
     federation: Federation

@@ -14,7 +14,16 @@ from scipy.special import ndtr
 from scipy.stats import beta, binom
 
 from experiments.theory.gaussian import fit, make_federation, make_tables
-from experiments.theory.theory_findings import Check, Panel, Point, Verdict, fit_slope, judge_rate, of_series, point
+from experiments.theory.theory_findings import (
+    Check,
+    MeasuredPoint,
+    Panel,
+    Verdict,
+    fit_slope,
+    judge_rate,
+    of_series,
+    point,
+)
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.columns import Column
 from verticopula.stats.margin_cells import continuous_cell_count, to_cells
@@ -66,7 +75,7 @@ def count_margin(values: Floats, seed: int) -> Floats:
     return Marginal.from_release(COLUMN, counts, n, EPSILON).cdf(GRID)
 
 
-def measure_smooth(n: int, replications: int) -> list[Point]:
+def measure_smooth(n: int, replications: int) -> list[MeasuredPoint]:
     """Errors of Eq. (9) for a smooth margin of sensitivity 1/n."""
     truth, found = beta(SHAPE, SHAPE).cdf, []
     for order, name in SMOOTH.items():
@@ -78,7 +87,7 @@ def measure_smooth(n: int, replications: int) -> list[Point]:
     return found
 
 
-def measure_samples(n: int, replications: int) -> list[Point]:
+def measure_samples(n: int, replications: int) -> list[MeasuredPoint]:
     """Errors for the distribution function of a sample: as printed, and ours."""
     found: dict[str, list[float]] = {PRINTED: [], OURS: []}
     for replication in range(replications):
@@ -93,7 +102,7 @@ def measure_samples(n: int, replications: int) -> list[Point]:
     return [point(name, "N", n, "error", errors) for name, errors in found.items()]
 
 
-def measure_sensitivity(n: int, replications: int) -> list[Point]:
+def measure_sensitivity(n: int, replications: int) -> list[MeasuredPoint]:
     """The most that one replaced value moves Phi(Z'): in fitted studies, and for latents by themselves."""
     federation, fitted, alone = make_federation((1, 1)), [], []
     for replication in range(replications):
@@ -106,7 +115,7 @@ def measure_sensitivity(n: int, replications: int) -> list[Point]:
     return [point(FITTED, "N", n, "sensitivity", fitted), point(ALONE, "N", n, "sensitivity", alone)]
 
 
-def measure_latents(n: int, replications: int) -> list[Point]:
+def measure_latents(n: int, replications: int) -> list[MeasuredPoint]:
     """Errors of Eq. (9) for F~ = Phi(Z'), noise by its own sensitivity."""
     errors = []
     for replication in range(replications):
@@ -169,7 +178,7 @@ def run(*, quick: bool = False) -> list[Check]:
     ]
 
 
-def judge_margins(smooth: Sequence[Point], samples: Sequence[Point]) -> list[Verdict]:
+def judge_margins(smooth: Sequence[MeasuredPoint], samples: Sequence[MeasuredPoint]) -> list[Verdict]:
     found = []
     for order, name in SMOOTH.items():
         slope = fit_slope(of_series(smooth, name))
@@ -189,7 +198,7 @@ def judge_margins(smooth: Sequence[Point], samples: Sequence[Point]) -> list[Ver
     return found
 
 
-def judge_moved(moved: Sequence[Point], latents: Sequence[Point]) -> list[Verdict]:
+def judge_moved(moved: Sequence[MeasuredPoint], latents: Sequence[MeasuredPoint]) -> list[Verdict]:
     gaps = of_series(moved, FITTED)
     return [
         judge_rate("ΔF~ falls like N⁻¹", fit_slope(gaps), -1.0, what=FITTED),

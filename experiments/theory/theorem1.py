@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from experiments.theory.theory_findings import (
     Check,
+    MeasuredPoint,
     Panel,
-    Point,
     Verdict,
     fit_slope,
     judge_equal,
@@ -18,6 +18,7 @@ from experiments.theory.theory_findings import (
     judge_rate,
     of_series,
     point,
+    points_of,
 )
 from verticopula.privacy.noise import SeededNoise
 from verticopula.stats.ranks import debias_ranks, flip_comparisons
@@ -53,16 +54,16 @@ def run(*, quick: bool = False) -> Check:
         "without noise. Spearman is the inner product of centred ranks over n(n² − 1)/12 ('known scale'), or over its "
         "own variances ('own scale'); Kendall multiplies comparisons.",
         [
-            Panel("Relative error of raw Ω~", _only(by_size, "relative"), "N", "‖Ω^ − Ω~‖ / ‖Ω^‖", slope=0.0),
-            Panel("Error of debiased Ω~d", _only(by_size, "absolute"), "N", "‖Ω^ − Ω~d‖", slope=-1.0),
+            Panel("Relative error of raw Ω~", points_of(by_size, "relative"), "N", "‖Ω^ − Ω~‖ / ‖Ω^‖", slope=0.0),
+            Panel("Error of debiased Ω~d", points_of(by_size, "absolute"), "N", "‖Ω^ − Ω~d‖", slope=-1.0),
             Panel(
                 "Error against privacy",
-                _only(by_epsilon, "absolute"),
+                points_of(by_epsilon, "absolute"),
                 "a, epsilon per comparison",
                 "‖Ω^ − Ω~d‖",
                 slope=-2.0,
             ),
-            Panel("Error against columns", _only(by_width, "absolute"), "p + 1", "‖Ω^ − Ω~d‖", slope=1.0),
+            Panel("Error against columns", points_of(by_width, "absolute"), "p + 1", "‖Ω^ − Ω~d‖", slope=1.0),
         ],
         [*judge_raw(by_size, by_epsilon), *judge_debiased(by_size, by_epsilon, by_width)],
         "The first bound is an upper one: it allows a plateau and does not require it. That raw ranks are inconsistent "
@@ -72,10 +73,6 @@ def run(*, quick: bool = False) -> Check:
         "it is. Multiplying comparisons reaches the bound; the inner product of debiased ranks stays below it, "
         "growing like 1/a. All errors vanish as a grows, where the bound stays at p/N.",
     )
-
-
-def _only(points: Sequence[Point], measure: str) -> list[Point]:
-    return [p for p in points if p.measure == measure]
 
 
 def flip_prob(epsilon: float) -> float:
@@ -90,7 +87,7 @@ def variance_factor(epsilon: float) -> float:
 
 def measure(
     variable: str, x: float, n: int, epsilon: float, q: int, replications: int, *, kendall: bool
-) -> list[Point]:
+) -> list[MeasuredPoint]:
     """Frobenius errors of all estimators at one setting."""
     found: dict[str, list[float]] = {}
     for replication in range(replications):
@@ -175,7 +172,7 @@ def attenuated_error(q: int, epsilon: float) -> float:
     return float(np.linalg.norm(truth - shrunk) / np.linalg.norm(truth))
 
 
-def judge_raw(by_size: Sequence[Point], by_epsilon: Sequence[Point]) -> list[Verdict]:
+def judge_raw(by_size: Sequence[MeasuredPoint], by_epsilon: Sequence[MeasuredPoint]) -> list[Verdict]:
     raw, strengths = of_series(by_size, RAW), of_series(by_epsilon, RAW)
     mild = [p for p in strengths if p.x >= min(1.0, strengths[-2].x)]
     limit = attenuated_error(COLUMNS, EPSILON)
@@ -208,7 +205,9 @@ def judge_raw(by_size: Sequence[Point], by_epsilon: Sequence[Point]) -> list[Ver
     ]
 
 
-def judge_debiased(by_size: Sequence[Point], by_epsilon: Sequence[Point], by_width: Sequence[Point]) -> list[Verdict]:
+def judge_debiased(
+    by_size: Sequence[MeasuredPoint], by_epsilon: Sequence[MeasuredPoint], by_width: Sequence[MeasuredPoint]
+) -> list[Verdict]:
     strong = [p for p in by_epsilon if p.x <= 1.0]
     found = []
     for name in (DEBIASED, DEBIASED_TAU):

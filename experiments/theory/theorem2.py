@@ -11,8 +11,8 @@ from scipy.special import ndtr, ndtri
 from experiments.theory.theorem1 import flip_prob
 from experiments.theory.theory_findings import (
     Check,
+    MeasuredPoint,
     Panel,
-    Point,
     Slope,
     Verdict,
     fit_slope,
@@ -77,7 +77,7 @@ def run(*, quick: bool = False) -> Check:
     )
 
 
-def measure(variable: str, x: float, n: int, epsilon: float, replications: int) -> list[Point]:
+def measure(variable: str, x: float, n: int, epsilon: float, replications: int) -> list[MeasuredPoint]:
     """Errors of the three readings, and how often F~ falls."""
     found: dict[str, list[float]] = {AT_X: [], LABELLED: [], AS_PRINTED: [], RERANKED: []}
     falls, falls_labelled = [], []
@@ -119,17 +119,17 @@ def evaluate(latents: Floats, ranks: Ints, epsilon: float, rng: np.random.Genera
     return np.asarray(ndtr(running[last]))
 
 
-def _slope_up_to_log(points: Sequence[Point], series: str) -> Slope:
+def _slope_up_to_log(points: Sequence[MeasuredPoint], series: str) -> Slope:
     """Exponent against N / log N."""
     chosen = of_series(points, series, "error")
     return fit_slope(chosen, [p.x / np.log(p.x) for p in chosen])
 
 
-def _with_plain(points: Sequence[Point], series: str) -> str:
+def _with_plain(points: Sequence[MeasuredPoint], series: str) -> str:
     return f"{series} (against N itself: slope {fit_slope(of_series(points, series, 'error'))}); against N/log N"
 
 
-def judge(by_size: Sequence[Point], by_epsilon: Sequence[Point]) -> list[Verdict]:
+def judge(by_size: Sequence[MeasuredPoint], by_epsilon: Sequence[MeasuredPoint]) -> list[Verdict]:
     rate = "the error falls like N^(−1/2), judged up to a factor √log N"
     strong = [p for p in of_series(by_epsilon, AT_X) if p.mean < 0.2]
     against = [1.0 / (1.0 - 2.0 * flip_prob(p.x)) for p in strong]

@@ -11,7 +11,16 @@ from scipy.special import ndtr
 
 from experiments.theory.gaussian import ROUNDS, fit, make_federation, make_tables, margin_at
 from experiments.theory.theorem1 import flip_prob
-from experiments.theory.theory_findings import Check, Panel, Point, Verdict, fit_slope, judge_rate, of_series, point
+from experiments.theory.theory_findings import (
+    Check,
+    MeasuredPoint,
+    Panel,
+    Verdict,
+    fit_slope,
+    judge_rate,
+    of_series,
+    point,
+)
 from verticopula.privacy.noise import SeededNoise
 from verticopula.stats.ranks import flip_comparisons
 
@@ -65,7 +74,7 @@ def draw(n: int, replication: int) -> tuple[Floats, Bools]:
     return values, complete <= 0.5 * threshold
 
 
-def measure(n: int, replications: int) -> list[Point]:
+def measure(n: int, replications: int) -> list[MeasuredPoint]:
     """F1(0) by every way, and its error."""
     federation = make_federation(SIZES)
     found: dict[str, list[float]] = {}
@@ -97,7 +106,7 @@ def read_true_latents(latents: Floats, replication: int) -> float:
     return float(ndtr(np.max(latents[ranks <= max(noisy, int(ranks.min()))])))
 
 
-def judge(points: Sequence[Point]) -> list[Verdict]:
+def judge(points: Sequence[MeasuredPoint]) -> list[Verdict]:
     errors = [p for p in points if p.measure == "error"]
     claim = "|F~1(x) − F1(x)| falls like N^(−1/2)"
     premise = of_series(errors, PREMISE)
@@ -110,7 +119,7 @@ def judge(points: Sequence[Point]) -> list[Verdict]:
     return [_with_last(verdict, of_series(points, name, "mean")[-1]) for name, verdict in found.items()]
 
 
-def _with_last(verdict: Verdict, last: Point) -> Verdict:
+def _with_last(verdict: Verdict, last: MeasuredPoint) -> Verdict:
     """The verdict, with F1(0) at the largest size among what was measured."""
     at = f"F1(0) = {last.mean:.3f} (s.e. {last.error:.3f}) at N = {last.x:,.0f}"
     return replace(verdict, measured=f"{verdict.measured}; {at}")

@@ -18,14 +18,15 @@ from experiments.theory.theorem1 import correlate_known_scale, variance_factor
 from experiments.theory.theory_findings import (
     WITHIN,
     Check,
+    MeasuredPoint,
     Panel,
-    Point,
     Verdict,
     fit_slope,
     judge_plateau,
     judge_rate,
     of_series,
     point,
+    points_of,
 )
 from verticopula.privacy.root_finding import bisect
 
@@ -90,7 +91,7 @@ def measure(
     replications: int,
     rounds: int = ROUNDS,
     split: bool = False,
-) -> list[Point]:
+) -> list[MeasuredPoint]:
     """Both distances between the privatized fit and the fit on the complete data."""
     federation, found = make_federation(SIZES), []
     for replication in range(replications):
@@ -152,18 +153,18 @@ def run_vcds(*, quick: bool = False) -> Check:
         "(p²/(N K (1 − ρ_max) ε2))^(h/(h+1))). The first two terms are of the correlations, the others of the margins.",
         _setup(at, replications, "missing completely at random", RATE),
         [
-            Panel("Divergence against N", _only(by_size, KL), "N", "D_KL of the copulas", slope=-1.0),
-            Panel("Margins against N", _only(by_size, MARGIN), "N", "largest distance of F", slope=-0.5),
+            Panel("Divergence against N", points_of(by_size, KL), "N", "D_KL of the copulas", slope=-1.0),
+            Panel("Margins against N", points_of(by_size, MARGIN), "N", "largest distance of F", slope=-0.5),
             Panel(
                 "Divergence against privacy",
-                _only(by_epsilon, KL),
+                points_of(by_epsilon, KL),
                 "epsilon per comparison",
                 "D_KL of the copulas",
                 slope=-2.0,
             ),
             Panel(
                 "Divergence against missing rate",
-                _only(by_rate, KL),
+                points_of(by_rate, KL),
                 "missing rate of two of three parties",
                 "D_KL of the copulas",
             ),
@@ -175,7 +176,9 @@ def run_vcds(*, quick: bool = False) -> Check:
     )
 
 
-def judge_vcds(by_size: Sequence[Point], by_epsilon: Sequence[Point], by_rate: Sequence[Point]) -> list[Verdict]:
+def judge_vcds(
+    by_size: Sequence[MeasuredPoint], by_epsilon: Sequence[MeasuredPoint], by_rate: Sequence[MeasuredPoint]
+) -> list[Verdict]:
     strong = [p for p in of_series(by_epsilon, VCDS_COMPLETE, KL) if p.x <= 1.0]
     many = of_series(by_rate, "VCDS", KL)[-3:]
     margins = of_series(by_size, VCDS, MARGIN)
@@ -241,12 +244,12 @@ def run_at_random(*, quick: bool = False) -> list[Check]:
     )
     setup = f"{setup} Privacy and missing rate are varied in {fewer} replications."
     panels = [
-        Panel("Divergence against N", _only(by_size, KL), "N", "D_KL of the copulas", slope=-1.0),
-        Panel("Margins against N", _only(by_size, MARGIN), "N", "largest distance of F", slope=-0.5),
-        Panel("Divergence against privacy", _only(by_epsilon, KL), "epsilon per comparison", "D_KL of the copulas"),
+        Panel("Divergence against N", points_of(by_size, KL), "N", "D_KL of the copulas", slope=-1.0),
+        Panel("Margins against N", points_of(by_size, MARGIN), "N", "largest distance of F", slope=-0.5),
+        Panel("Divergence against privacy", points_of(by_epsilon, KL), "epsilon per comparison", "D_KL of the copulas"),
         Panel(
             "Divergence against missing rate",
-            _only(by_rate, KL),
+            points_of(by_rate, KL),
             "missing rate of two of three parties",
             "D_KL of the copulas",
         ),
@@ -267,7 +270,7 @@ def run_at_random(*, quick: bool = False) -> list[Check]:
         ],
         "The bias of the correlations is there as stated. The margins rest on Theorem 3 and share its fate.",
     )
-    turns = Panel("Divergence against rounds", _only(by_round, KL), "rounds T", "D_KL of the copulas")
+    turns = Panel("Divergence against rounds", points_of(by_round, KL), "rounds T", "D_KL of the copulas")
     ievcds = Check(
         "Theorem 7",
         "IEVCDS, blocks missing at random: D_KL = O(κ²C(θ)²p² log p/((1 − α_Ω)²N²ϖ²) + p/(1 − α_F)(√(log 1/δ/(N π))/(1 "
@@ -289,7 +292,7 @@ def run_at_random(*, quick: bool = False) -> list[Check]:
     return [evcds, ievcds]
 
 
-def judge_ievcds(by_size: Sequence[Point], by_round: Sequence[Point]) -> list[Verdict]:
+def judge_ievcds(by_size: Sequence[MeasuredPoint], by_round: Sequence[MeasuredPoint]) -> list[Verdict]:
     often = LABELS["ievcds"]
     divergences, margins = (fit_slope(of_series(by_size, often, measure)) for measure in (KL, MARGIN))
     turns = of_series(by_round, EACH_ROUND, KL)
@@ -313,7 +316,7 @@ def judge_ievcds(by_size: Sequence[Point], by_round: Sequence[Point]) -> list[Ve
     ]
 
 
-def judge_rest(predicts: str, points: Sequence[Point]) -> Verdict:
+def judge_rest(predicts: str, points: Sequence[MeasuredPoint]) -> Verdict:
     """The last two points are equal."""
     before, last = points[-2:]
     spread = float(np.hypot(before.error, last.error))
@@ -326,7 +329,7 @@ def judge_rest(predicts: str, points: Sequence[Point]) -> Verdict:
     )
 
 
-def judge_fall(predicts: str, points: Sequence[Point]) -> Verdict:
+def judge_fall(predicts: str, points: Sequence[MeasuredPoint]) -> Verdict:
     """The last point lies below the first one."""
     first, last = points[0], points[-1]
     spread = float(np.hypot(first.error, last.error))
@@ -347,7 +350,3 @@ def _setup(at: int, replications: int, mechanism: str, rate: float) -> str:
         "margins are judged by the largest distance of F~ from the distribution function of the complete data, "
         "averaged over the columns."
     )
-
-
-def _only(points: Sequence[Point], measure: str) -> list[Point]:
-    return [p for p in points if p.measure == measure]

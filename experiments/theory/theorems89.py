@@ -13,8 +13,8 @@ from experiments.theory.gaussian import fit, make_federation, make_tables
 from experiments.theory.theorem1 import DECAY, draw_columns
 from experiments.theory.theory_findings import (
     Check,
+    MeasuredPoint,
     Panel,
-    Point,
     Verdict,
     average,
     fit_slope,
@@ -22,6 +22,7 @@ from experiments.theory.theory_findings import (
     judge_rate,
     of_series,
     point,
+    points_of,
 )
 from verticopula.glm.families import find_family
 from verticopula.glm.feature_design import Features, standardise
@@ -88,7 +89,7 @@ def standardised(x: Floats, y: Floats, coef: Floats) -> Floats:
     return np.asarray((coef - COEF)[ACTIVE] / np.sqrt(variance * np.diag(np.linalg.inv(kept.T @ kept))))
 
 
-def measure(n: int, replications: int, *, private: bool) -> tuple[list[Point], Floats]:
+def measure(n: int, replications: int, *, private: bool) -> tuple[list[MeasuredPoint], Floats]:
     """Points at one size, and all standardised errors."""
     name = "on VCDS's rows" if private else "on the original rows"
     # Synthetic rows vary about the sample as the sample does about the population: twice the variance.
@@ -120,13 +121,18 @@ def run(*, private: bool, quick: bool = False) -> Check:
         own, last = measure(n, replications, private=private)
         points += own
     panels = [
-        Panel("Estimation error", _only(points, "error"), "N", "‖β^ − β*‖₂", slope=-0.5),
+        Panel("Estimation error", points_of(points, "error"), "N", "‖β^ − β*‖₂", slope=-0.5),
         Panel(
-            "Support recovered exactly", _only(points, "support"), "N", "share of replications", level=1.0, log_y=False
+            "Support recovered exactly",
+            points_of(points, "support"),
+            "N",
+            "share of replications",
+            level=1.0,
+            log_y=False,
         ),
         Panel(
             "Coverage of 95 % intervals",
-            _only(points, "coverage"),
+            points_of(points, "coverage"),
             "N",
             "share of coefficients",
             level=LEVEL,
@@ -134,7 +140,7 @@ def run(*, private: bool, quick: bool = False) -> Check:
         ),
         Panel(
             "Mean square of standardised errors",
-            _only(points, "variance"),
+            points_of(points, "variance"),
             "N",
             "1 if the information is right",
             level=1.0,
@@ -173,7 +179,7 @@ def run(*, private: bool, quick: bool = False) -> Check:
     )
 
 
-def judge(points: Sequence[Point], deviates: Floats) -> list[Verdict]:
+def judge(points: Sequence[MeasuredPoint], deviates: Floats) -> list[Verdict]:
     name = points[0].series
     support = of_series(points, name, "support")
     last = support[-1]
@@ -230,7 +236,3 @@ def judge_few(deviates: Floats, n: int) -> Verdict:
         "holds if it is within 2 s.e. or 0.1 of 1",
         abs(mean - 1.0) <= max(2.0 * error, 0.1),
     )
-
-
-def _only(points: Sequence[Point], measure: str) -> list[Point]:
-    return [p for p in points if p.measure == measure]

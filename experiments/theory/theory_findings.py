@@ -22,7 +22,7 @@ CURVATURE = 0.1  # what a finite range of sizes may take from a slope of the lim
 
 
 @dataclass(frozen=True)
-class Point:
+class MeasuredPoint:
     """One measured mean.
 
     Attributes
@@ -52,7 +52,7 @@ class Panel:
     """
 
     title: str
-    points: Sequence[Point]
+    points: Sequence[MeasuredPoint]
     x_label: str
     y_label: str
     slope: float | None = None
@@ -90,8 +90,13 @@ def to_dict(check: Check) -> dict[str, Any]:
 
 def from_dict(raw: Mapping[str, Any]) -> Check:
     """The inverse of `to_dict`."""
-    panels = [Panel(**{**panel, "points": [Point(**p) for p in panel["points"]]}) for panel in raw["panels"]]
+    panels = [Panel(**{**panel, "points": [MeasuredPoint(**p) for p in panel["points"]]}) for panel in raw["panels"]]
     return Check(**{**raw, "panels": panels, "verdicts": [Verdict(**v) for v in raw["verdicts"]]})
+
+
+def points_of(points: Sequence[MeasuredPoint], measure: str) -> list[MeasuredPoint]:
+    """Those of one measure."""
+    return [point for point in points if point.measure == measure]
 
 
 def average(values: ArrayLike) -> tuple[float, float]:
@@ -106,10 +111,14 @@ def root_mean_square(errors: ArrayLike) -> tuple[float, float]:
     return root, error / (2.0 * root) if root > 0.0 else 0.0
 
 
-def point(series: str, variable: str, x: float, measure: str, values: ArrayLike, *, squared: bool = False) -> Point:
+def point(
+    series: str, variable: str, x: float, measure: str, values: ArrayLike, *, squared: bool = False
+) -> MeasuredPoint:
     """The mean of replications, or their root mean square if `squared`."""
     found = np.asarray(values, dtype=np.float64)
-    return Point(series, variable, float(x), measure, *(root_mean_square if squared else average)(found), found.size)
+    return MeasuredPoint(
+        series, variable, float(x), measure, *(root_mean_square if squared else average)(found), found.size
+    )
 
 
 @dataclass(frozen=True)
@@ -127,7 +136,7 @@ class Slope:
         return f"{self.value:+.2f} (s.e. {self.error:.2f})"
 
 
-def fit_slope(points: Sequence[Point], x: ArrayLike | None = None) -> Slope:
+def fit_slope(points: Sequence[MeasuredPoint], x: ArrayLike | None = None) -> Slope:
     """Exponent of mean against x by weighted least squares on logarithms.
 
     The standard error is that of the points' own errors, or of their scatter about the line where that is larger.
@@ -159,7 +168,7 @@ def judge_rate(predicts: str, slope: Slope, rate: float, *, what: str) -> Verdic
     )
 
 
-def judge_plateau(predicts: str, points: Sequence[Point], *, what: str) -> Verdict:
+def judge_plateau(predicts: str, points: Sequence[MeasuredPoint], *, what: str) -> Verdict:
     """A limit above zero: the larger half of the sizes lies on a level line, and the last point is not 0."""
     upper = points[len(points) // 2 - 1 :]
     slope, last = fit_slope(upper), points[-1]
@@ -183,7 +192,7 @@ def judge_equal(predicts: str, found: tuple[float, float], target: float, *, wha
     )
 
 
-def of_series(points: Sequence[Point], series: str, measure: str | None = None) -> list[Point]:
+def of_series(points: Sequence[MeasuredPoint], series: str, measure: str | None = None) -> list[MeasuredPoint]:
     """The points of one line, in order."""
     chosen = [p for p in points if p.series == series and measure in (None, p.measure)]
     return sorted(chosen, key=lambda p: p.x)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
         AlignedWarning,
         BudgetExceeded,
         CellsWarning,
+        ConsentPending,
+        EngineError,
         InputTypeError,
         LedgerError,
         NotPrivateWarning,
@@ -40,26 +42,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_ERRORS = (
-    "AlignedWarning",
-    "BudgetExceeded",
-    "CellsWarning",
-    "InputTypeError",
-    "LedgerError",
-    "NotPrivateWarning",
-    "PartyUnavailable",
-    "PolicyRefused",
-    "ProtocolError",
-    "SchemaError",
-    "SettingsError",
-    "VerticopulaError",
-    "VersionMismatch",
-    "WeakPrivacyWarning",
-    "WeakResultWarning",
-    "WireError",
-)
 _PLACES = {
-    **dict.fromkeys(_ERRORS, "verticopula.errors"),
     **dict.fromkeys(("Column", "ColumnKey"), "verticopula.schema.columns"),
     **dict.fromkeys(("Federation", "Party"), "verticopula.schema.federation"),
     "METHODS": "verticopula.schema.methods",
@@ -69,12 +52,10 @@ _PLACES = {
     "AuditSettings": "verticopula.auditing.study_audit",
     "audit": "verticopula.auditing.study_audit",
     "forecast": "verticopula.forecasting.forecast",
-}
+}  # all others are in verticopula.errors
 _NAMED_OTHERWISE = {"audit": "audit_study"}
 
-if TYPE_CHECKING:
-    from verticopula.estimators.vertical_glm import VerticalGLM
-
+# A list of its own, and not made of the above: type checkers read it without running anything.
 __all__ = [
     "METHODS",
     "AlignedWarning",
@@ -83,6 +64,8 @@ __all__ = [
     "CellsWarning",
     "Column",
     "ColumnKey",
+    "ConsentPending",
+    "EngineError",
     "Federation",
     "InputTypeError",
     "LedgerError",
@@ -112,9 +95,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("verticopula")
-    if name not in _PLACES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(_PLACES[name]), _NAMED_OTHERWISE.get(name, name))
+    module = importlib.import_module(_PLACES.get(name, "verticopula.errors"))
+    found = getattr(module, _NAMED_OTHERWISE.get(name, name))
     globals()[name] = found
     return found
 

@@ -7,6 +7,7 @@
     ├── SettingsError          a method, unit, epsilon or option that makes no sense
     │   └── InputTypeError     a table or response of a type that cannot be read; a TypeError too
     ├── BudgetExceeded         a release would overspend; raised before anything is drawn
+    ├── EngineError            the cluster that computes for a party does not answer, or cannot do what is asked
     ├── LedgerError            a ledger that was altered or cannot be read
     └── ProtocolError          something between coordinator and party
         ├── PartyUnavailable   a party did not answer
@@ -14,6 +15,10 @@
         ├── ConsentPending     a party's stewards were asked, and have not decided yet
         ├── VersionMismatch    the two sides speak different message versions
         └── WireError          bytes that are not a message expected here
+
+Five more stand where they are raised, because nobody else catches them: StudyNotFittedError (estimators; it is also
+scikit-learn's NotFittedError, which is slow to import), StewardsAsked and StudyCancelled (the coordinator's),
+TooManyTries and BodyTooLarge (the console's).
 
 Messages name the party and the column, and what was expected.
 They never contain a cell value: an error message leaves the house as easily as a file does.
@@ -57,6 +62,10 @@ class SchemaError(VerticopulaError, ValueError):
     """A federation file or a table that does not fit, with every problem found.
 
     *What to do:* mend the file that each line names. `verticopula check` looks again, and spends nothing.
+
+    Parameters
+    ----------
+    problems : all that was found, kept as the attribute `problems`
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
@@ -85,7 +94,10 @@ class BudgetExceeded(VerticopulaError):
 
     *What to do:* ask for less epsilon, or ask the party's steward. What was spent never comes back.
 
-    `unit` : at which unit; between organisations that is all that leaves a party, and the numbers stay in its log
+    Parameters
+    ----------
+    message : which party and which cap
+    unit : at which unit; between organisations that is all that leaves a party, and the numbers stay in its log
     """
 
     def __init__(self, message: str, unit: str = "") -> None:
@@ -97,6 +109,14 @@ class LedgerError(VerticopulaError):
     """A ledger that was altered, misses lines before its end, or cannot be read.
 
     *What to do:* put back the newest copy of the whole folder. Never mend a ledger by hand.
+    """
+
+
+class EngineError(VerticopulaError):
+    """The cluster that computes for a party does not answer, does not fit, or cannot do what is asked.
+
+    *What to do:* what the message says about scheduler and workers; or run the study with the local engine. What the
+    ledger has stays spent, and nothing more is.
     """
 
 
@@ -127,7 +147,10 @@ class ConsentPending(ProtocolError):
 
     *What to do:* wait. `verticopula status` says for whom; the study goes on by itself once they have decided.
 
-    `since` : when they were asked, in seconds since 1970
+    Parameters
+    ----------
+    message : whose stewards were asked
+    since : when they were asked, in seconds since 1970
     """
 
     def __init__(self, message: str, since: float = 0.0) -> None:

@@ -44,6 +44,8 @@ def json_safe(value: Any) -> Any:
 
 def json_numbers(value: Any, infinite: str | None = None) -> Any:
     """The value with `infinite` for infinite numbers and None for NaN: JSON has no word for them."""
+    if value is None or isinstance(value, (str, int)):  # first: asking for a mapping takes longest
+        return value
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else infinite
     if isinstance(value, Mapping):
@@ -85,7 +87,7 @@ def join_names(names: list[str], most: int = 4) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def odds_in_words(epsilon: float) -> str:
+def describe_odds(epsilon: float) -> str:
     """What an epsilon says, in words: by how much it lets the odds of a guess change."""
     if math.isinf(epsilon):
         return "no bound at all"

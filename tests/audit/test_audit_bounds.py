@@ -10,8 +10,8 @@ from scipy import stats
 
 from benchmarks.audit_mechanisms import randomized_response
 from verticopula.auditing import Claim, Neighbours, audit_release
-from verticopula.auditing.epsilon_bounds import clopper_pearson, epsilon_low, highest_visible, two_sided
-from verticopula.auditing.mechanism_audit import judge
+from verticopula.auditing.bounds.epsilon_bounds import clopper_pearson, epsilon_low, highest_visible, two_sided
+from verticopula.auditing.bounds.mechanism_audit import judge
 from verticopula.errors import SettingsError
 from verticopula.privacy.accounting import Coins, composed_epsilon
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests.audit.studies import N, federation, people, write_tables
 from tests.builders import Call
 from verticopula.auditing import study_audit as audit_study_module
-from verticopula.auditing.attack_plan import plan_attacks
+from verticopula.auditing.releases.attack_plan import plan_attacks
 from verticopula.cli import audit_commands as cli_audit
 from verticopula.cli.app import app
 from verticopula.estimators.synthesizer import Synthesizer

@@ -13,15 +13,15 @@ import pytest
 from benchmarks.audit_sums import PROOF_FAULTS, ProofFault, halve_scales, none, understate_bounds
 from benchmarks.sums_plans import complete_plan
 from verticopula.auditing import audit_sums, replaced_block, replaced_record
-from verticopula.auditing.dealer_attacks import (
+from verticopula.auditing.sums.dealer_attacks import (
     ForgedRelease,
     audit_forgeries,
     audit_forgery,
     dishonest_parties,
     find_target,
 )
-from verticopula.auditing.forged_cells import FORGERIES, LENGTH, Forgery
-from verticopula.auditing.sums_neighbours import without_tables
+from verticopula.auditing.sums.forged_cells import FORGERIES, LENGTH, Forgery
+from verticopula.auditing.sums.sums_neighbours import without_tables
 from verticopula.errors import SettingsError
 from verticopula.mpc.cell_proofs import FOLD
 from verticopula.mpc.prime_field import PRIME

@@ -11,10 +11,10 @@ from scipy.stats import binom
 
 from benchmarks.audit_mechanisms import CASES, Case
 from tests.audit.studies import federation, people
-from verticopula.auditing.attack_plan import StudyTerms, plan_attacks, run_attacks
-from verticopula.auditing.epsilon_bounds import epsilon_low
-from verticopula.auditing.mechanism_audit import MeasuredClaim, Neighbours, audit_release
-from verticopula.auditing.neighbours import flipped_comparison, replaced_value, typical_people
+from verticopula.auditing.bounds.epsilon_bounds import epsilon_low
+from verticopula.auditing.bounds.mechanism_audit import MeasuredClaim, Neighbours, audit_release
+from verticopula.auditing.releases.attack_plan import StudyTerms, plan_attacks, run_attacks
+from verticopula.auditing.releases.neighbours import flipped_comparison, replaced_value, typical_people
 from verticopula.data.tables import align_tables
 from verticopula.privacy.budget import ColumnBudget, StudyBudget
 from verticopula.privacy.noise import SeededNoise

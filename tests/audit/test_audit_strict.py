@@ -14,9 +14,9 @@ from benchmarks.audit_sums import none
 from tests.audit.studies import N, federation, people, write_tables
 from tests.builders import Call
 from verticopula.auditing import audit_sums
-from verticopula.auditing import strict_attacks as audit_strict
-from verticopula.auditing.strict_attacks import MOST_COLUMNS, narrow, plan_of, plan_sums_attacks
-from verticopula.auditing.sums_neighbours import cut_plan, without_tables
+from verticopula.auditing.sums import strict_attacks as audit_strict
+from verticopula.auditing.sums.strict_attacks import MOST_COLUMNS, narrow, plan_of, plan_sums_attacks
+from verticopula.auditing.sums.sums_neighbours import cut_plan, without_tables
 from verticopula.cli import audit_commands as cli_audit
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.mpc import proof_rounds

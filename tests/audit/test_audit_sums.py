@@ -16,8 +16,8 @@ from benchmarks.audit_sums import CASES, SumsCase, none
 from benchmarks.sums_plans import PARTIES, complete_plan
 from tests.secure.sums_world import World, some_cells
 from verticopula.auditing import audit_sums, replaced_block, replaced_record
-from verticopula.auditing.sums_attacks import PooledNoise, SumsRelease, exact_sums, judge_sums, mu_low
-from verticopula.auditing.sums_neighbours import SumsNeighbours, cut_plan, without_tables
+from verticopula.auditing.sums.sums_attacks import PooledNoise, SumsRelease, exact_sums, judge_sums, mu_low
+from verticopula.auditing.sums.sums_neighbours import SumsNeighbours, cut_plan, without_tables
 from verticopula.errors import SettingsError
 from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.privacy.gaussian_dp import gaussian_epsilon, mu_of

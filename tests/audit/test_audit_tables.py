@@ -12,10 +12,10 @@ from scipy import stats
 from tests.audit.studies import N, federation, people
 from tests.builders import CONTINUOUS, fit_seeded, make_federation, make_tables
 from verticopula.auditing import AuditSettings, audit_study
-from verticopula.auditing.aligned_attack import attack_aligned
 from verticopula.auditing.audit_report import AuditReport, describe_value, verdict
-from verticopula.auditing.encoded_rows import EncodedRows, GradeScale, nearest, tied_nearest
-from verticopula.auditing.findings import (
+from verticopula.auditing.tables.aligned_attack import attack_aligned
+from verticopula.auditing.tables.encoded_rows import EncodedRows, GradeScale, nearest, tied_nearest
+from verticopula.auditing.tables.findings import (
     Finding,
     auc,
     can_tell_from_half,
@@ -23,9 +23,9 @@ from verticopula.auditing.findings import (
     difference_of_shares,
     wilson_interval,
 )
-from verticopula.auditing.holdout import restrict
-from verticopula.auditing.sdmetrics_findings import sdmetrics_findings
-from verticopula.auditing.table_attacks import AttackedTable, attack_tables, closeness, closer_share
+from verticopula.auditing.tables.holdout import restrict
+from verticopula.auditing.tables.sdmetrics_findings import sdmetrics_findings
+from verticopula.auditing.tables.table_attacks import AttackedTable, attack_tables, closeness, closer_share
 from verticopula.data.tables import align_tables
 from verticopula.errors import AlignedWarning, SettingsError
 from verticopula.estimators.synthesizer import Synthesizer

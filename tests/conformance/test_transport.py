@@ -17,25 +17,19 @@ from verticopula import Federation, Policy, Synthesizer
 from verticopula.data.tables import align_tables
 from verticopula.errors import NotPrivateWarning, PartyUnavailable, PolicyRefused, ProtocolError, VersionMismatch
 from verticopula.mpc.sealed_messages import SealedChannel
-from verticopula.network.key_signing import certificate_authenticity
+from verticopula.network.connection.sessions import PeerSessions
+from verticopula.network.coordinator.network_transport import NetworkTransport, PendingRequests
+from verticopula.network.kit.key_signing import certificate_authenticity
 from verticopula.network.network_demo import free_port
-from verticopula.network.network_transport import NetworkTransport, PendingRequests
-from verticopula.network.sessions import PeerSessions
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
+from verticopula.protocol.consent_messages import ConsentReply, PresenceReply, PresenceRequest
 from verticopula.protocol.coordinator_side import CoordinatorSide
-from verticopula.protocol.messages import (
-    ConsentReply,
-    PresenceReply,
-    PresenceRequest,
-    ReleaseReply,
-    ReleaseRequest,
-    Reply,
-    Request,
-    SumsKeyReply,
-)
+from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.rank_messages import ReleaseReply, ReleaseRequest
 from verticopula.protocol.rank_methods import vcds
+from verticopula.protocol.strict_messages import SumsKeyReply
 from verticopula.protocol.study_lifecycle import begin_study
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext
 from verticopula.schema.federation import seeded_study_name

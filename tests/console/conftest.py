@@ -10,7 +10,7 @@ import pytest
 from reporting.made_up_kits import fill_vault, make_kits
 from tests.console.open_consoles import CAPS, OpenConsole, some_studies
 from verticopula.console.steward_pages import StewardPages
-from verticopula.network.startup_kit import Kit
+from verticopula.network.kit.startup_kit import Kit
 from verticopula.storage.steward_keys import Steward
 
 

@@ -12,7 +12,7 @@ from reporting.made_up_kits import COLUMNS, release
 from verticopula.console.console_app import ConsoleApp
 from verticopula.console.login_sessions import LoginSessions
 from verticopula.console.page_interface import PageSet
-from verticopula.network.startup_kit import Kit
+from verticopula.network.kit.startup_kit import Kit
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.release import Release
 from verticopula.storage.request_store import RequestStore

@@ -20,9 +20,9 @@ from reporting.made_up_kits import content, make_kits, release
 from tests.console.open_consoles import OpenConsole, store_of
 from verticopula.cli.app import app
 from verticopula.errors import LedgerError, SettingsError
-from verticopula.network.audit_trail import export_audit_trail, verify_audit_trail
-from verticopula.network.key_signing import certificate_authenticity
-from verticopula.network.startup_kit import Kit
+from verticopula.network.kit.key_signing import certificate_authenticity
+from verticopula.network.kit.startup_kit import Kit
+from verticopula.network.operations.audit_trail import export_audit_trail, verify_audit_trail
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.request_store import RequestStore
 from verticopula.storage.steward_keys import Steward
@@ -141,7 +141,7 @@ def test_an_auditor_reads_it_after_the_certificate_has_ended(trail: Path, monkey
         def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
             return datetime(2099, 1, 1, tzinfo=UTC)
 
-    monkeypatch.setattr("verticopula.network.key_signing.datetime", Later)
+    monkeypatch.setattr("verticopula.network.kit.key_signing.datetime", Later)
     assert verify_audit_trail(trail).party == "bank"
 
 

@@ -14,7 +14,7 @@ from tests.browsers import accessibility_faults
 from tests.console.open_consoles import CAPS, some_studies, store_of
 from tests.console.started_consoles import PATIENCE, StartedConsole, Visitor, other_site, started
 from tests.console.test_steward_console import HOSTILE
-from verticopula.network.startup_kit import Kit
+from verticopula.network.kit.startup_kit import Kit
 from verticopula.storage.steward_requests import LeavingEntry
 
 PHONE = 390
@@ -95,10 +95,11 @@ def test_a_steward_decides_with_the_keyboard_alone(browser: Browser, shown: Star
         page.keyboard.type(shown.token)  # the field has the focus
         page.keyboard.press("Enter")
         page.wait_for_selector("nav")
+        page.wait_for_load_state()
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.className") == "skip"
         page.keyboard.press("Enter")
-        assert page.evaluate("document.activeElement.id") == "main"
+        page.wait_for_function("document.activeElement.id === 'main'")  # the browser moves the focus a moment later
         tab_to(visitor, f"a[href$='/requests/{request.id}']")
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"  # it is seen
         page.keyboard.press("Enter")

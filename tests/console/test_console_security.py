@@ -17,7 +17,7 @@ from verticopula.console.console_server import listen_on_loopback
 from verticopula.console.login_sessions import LoginSessions, SessionTuning, TooManyTries
 from verticopula.console.request_guard import GUARD_HEADERS, MOST_FORM_BYTES
 from verticopula.errors import SettingsError
-from verticopula.network.startup_kit import Kit
+from verticopula.network.kit.startup_kit import Kit
 
 PAGES = ("/", "/budget", "/history", "/audit", "/audit/trail.zip", "/requests/r0")
 

@@ -21,7 +21,7 @@ from verticopula.cli.lead_commands import submit
 from verticopula.console.lead_pages import LeadPages
 from verticopula.console.study_form import FORM_FIELDS
 from verticopula.errors import PartyUnavailable, SettingsError
-from verticopula.network.control_messages import (
+from verticopula.network.connection.control_messages import (
     PartyState,
     ResultFile,
     ResultReply,
@@ -32,10 +32,10 @@ from verticopula.network.control_messages import (
     SubmitReply,
     SubmitRequest,
 )
-from verticopula.network.startup_kit import Kit
+from verticopula.network.kit.startup_kit import Kit
 
 NOT_IN_A_FORM = {"federation", "out", "kit", "resume", "overwrite", "quiet", "wait"}
-CALLED_OTHERWISE = {"condition": "conditions"}
+CALLED_OTHERWISE = {"condition": "conditions", "as_printed": "variant"}
 
 
 @dataclass

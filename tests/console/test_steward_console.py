@@ -17,8 +17,8 @@ from tests.console.open_consoles import CAPS, OpenConsole, active_parts, csrf_of
 from verticopula.console.budget_chart import draw_budget
 from verticopula.console.budget_history import read_budgets
 from verticopula.console.steward_pages import StewardPages
-from verticopula.network.certificate_expiry import days_left
-from verticopula.network.startup_kit import Kit
+from verticopula.network.kit.certificate_expiry import days_left
+from verticopula.network.kit.startup_kit import Kit
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.release import spent_on
 from verticopula.privacy.statement import format_epsilon, format_remaining, party_epsilons

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, expect
 from tests.browsers import accessibility_faults
 from tests.console.started_consoles import PATIENCE, Visitor, started
 from tests.network.harness import LONG_DEADLINE, POLICY, Net, network, small_federation
-from verticopula.network.audit_trail import verify_audit_trail
+from verticopula.network.operations.audit_trail import verify_audit_trail
 from verticopula.storage.request_store import RequestStore
 from verticopula.storage.steward_keys import Steward
 
@@ -42,6 +42,7 @@ class Scene:
         page.fill("#contact", "ada@agency.example")
         page.fill("#purpose", purpose)
         page.fill("#use", "a test")
+        page.select_option("#method", "refined")
         page.fill("#epsilon", "8")
         page.click("text=Submit the study")
         page.wait_for_url(re.compile("/studies/"), timeout=PATIENCE)

@@ -137,7 +137,7 @@ def mariadb() -> Iterator[Server]:
         command = [
             *(shutil.which("mariadbd") or "/usr/sbin/mariadbd", "--no-defaults", f"--datadir={data}", f"--port={port}"),
             *(f"--socket={folder}/socket", f"--pid-file={folder}/pid", "--bind-address=127.0.0.1"),
-            *("--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=32M", "--performance-schema=off"),
+            *("--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=32M", "--performance-schema=off"),
         ]
         server = Server("mysql", folder, port, command, account)
         with _running(server):

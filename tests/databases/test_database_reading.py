@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -328,16 +329,27 @@ def test_another_machine_s_certificate_is_checked_unless_the_address_says_otherw
 # ---- servers that go ---------------------------------------------------------------------
 
 
+def kill_while_read(server: Server) -> None:
+    """Kill a server once it works on the rows of `slow` for another connection."""
+    others = {
+        "postgresql": "pg_stat_activity WHERE state = 'active' AND query LIKE 'FETCH FORWARD %'",
+        "mysql": "information_schema.processlist WHERE id <> connection_id() AND info LIKE '%FROM slow%'",
+    }
+    while not server.administer(f"SELECT 1 FROM {others[server.kind]}"):
+        time.sleep(0.05)
+    server.kill()
+
+
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_a_server_that_is_killed_while_it_is_read_gives_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
     with postgresql() if kind == "postgresql" else mariadb() as own:
         wait = "pg_sleep(0.005)::text" if kind == "postgresql" else "SLEEP(0.005)"
         make(own, "slow", "id int", *(f"({k})" for k in range(40_000)))
-        timer = threading.Timer(3.0, own.kill)
-        timer.start()
+        killer = threading.Thread(target=kill_while_read, args=(own,))
+        killer.start()
         said = refusal(own, f"SELECT id, {wait} AS w FROM slow")
-        timer.join()
+        killer.join()
         assert "the connection was lost while the table was read" in said
         assert "no server answers" in refusal(own, "SELECT id FROM slow")
         own.start()

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 import verticopula.cli.service_commands as commands
 from deploy.pin_versions import EXTRAS, installed_versions, requirements
-from verticopula.network.health_server import HealthServer
+from verticopula.network.operations.health_server import HealthServer
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -252,7 +252,7 @@ def test_every_alert_fires_where_it_should_and_not_before() -> None:
 
 def test_alerts_ask_for_metrics_that_there_are() -> None:
     asked = set(re.findall(r"verticopula_\w+", (DEPLOY / "prometheus" / "verticopula.rules.yml").read_text("utf-8")))
-    source = (ROOT / "src/verticopula/network/process_metrics.py").read_text("utf-8")
+    source = (ROOT / "src/verticopula/network/operations/process_metrics.py").read_text("utf-8")
     named = set(re.findall(r'_(?:gauge|counter)\(\s*"(\w+)"', source))
     assert len(asked) > 8
     assert asked <= named

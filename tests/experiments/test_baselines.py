@@ -165,7 +165,7 @@ def test_admm_noise_falls_with_epsilon_and_its_worth_is_infinite(strong) -> None
 
 def test_admm_noise_has_the_stated_covariance() -> None:
     rng = np.random.default_rng(1)
-    party = admm_dp.Party(rng.standard_normal((50, 2)) @ np.array([[1.0, 0.5], [0.0, 1.0]]), 1.0)
+    party = admm_dp.NoisyParty(rng.standard_normal((50, 2)) @ np.array([[1.0, 0.5], [0.0, 1.0]]), 1.0)
     draws = np.array([party.noise(2.0, rng) for _ in range(20_000)])
     expected = 4.0 * np.linalg.inv(party.columns.T @ party.columns)
     np.testing.assert_allclose(np.cov(draws.T), expected, atol=0.05 * expected.max())
@@ -177,7 +177,7 @@ def test_admm_noise_lies_in_the_column_space_so_a_replaced_row_is_seen() -> None
     x = rng.standard_normal((30, 3))
     other = x.copy()
     other[0] += 1.0
-    party = admm_dp.Party(x, 1.0)
+    party = admm_dp.NoisyParty(x, 1.0)
     message = party.columns @ (np.array([0.1, 0.0, -0.2]) + party.noise(5.0, rng))
 
     def distance(columns: np.ndarray) -> float:

@@ -53,6 +53,15 @@ def test_number_of_non_zero_coefficients_is_a_ceiling_without_rounding_error() -
     assert np.count_nonzero(SimulationDesign(n_clients=1, sparsity=0.071).coef) == 8
 
 
+def test_columns_can_be_shuffled_with_their_latent_variables() -> None:
+    """Neighbours have correlated latents; where these move, too, the correlated pair is elsewhere."""
+    stay = SimulationDesign(kind_counts=(4, 0, 0, 0), n_clients=1, shuffle_seed=2)
+    order = stay.draw_order(rng=np.random.default_rng(0))
+    moved = replace(stay, latents_move=True)
+    np.testing.assert_array_equal(draw(moved, 50).x, draw(stay, 50).x[:, order])
+    assert not np.array_equal(order, np.arange(4))
+
+
 def test_component_covariances_by_hand() -> None:
     design = SimulationDesign(kind_counts=(1, 1, 1, 1), n_clients=2)
     blocks, toeplitz, neighbours = component_covariances(design)

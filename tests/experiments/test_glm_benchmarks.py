@@ -6,11 +6,21 @@ import numpy as np
 import pytest
 
 from benchmarks.glm_agreement import compare
-from benchmarks.glm_common import fit_central, fit_federated, make_correlated, make_section_5_1, polish
+from benchmarks.glm_common import (
+    differences,
+    fit_central,
+    fit_federated,
+    make_correlated,
+    make_section_5_1,
+    polish,
+)
 from benchmarks.glm_jacobi import iterate_as_printed, make_problem
+from benchmarks.glm_moments import measure
 from benchmarks.glm_original import judge, refit_all
+from benchmarks.glm_rounds_page import MOST_BYTES, MOST_ROUNDS
 from benchmarks.glm_skglm import Contest
 from verticopula.glm.penalties import Penalty
+from verticopula.protocol.regression_path import SentColumns
 
 
 def test_federated_and_central_agree_on_correlated_blocks() -> None:
@@ -20,6 +30,26 @@ def test_federated_and_central_agree_on_correlated_blocks() -> None:
     assert found.converged
     assert found.parties == 2
     assert 0 < found.selected < 1
+
+
+def test_second_moments_take_few_rounds_to_the_same_objectives() -> None:
+    moments, columns = measure("lasso", 0, 400)
+    assert (moments.way, columns.way) == ("second moments", "columns")
+    assert moments.worst < 1e-6
+    assert moments.rounds == 3 < columns.rounds
+    assert 8 * 400 * 100 < moments.bytes < columns.bytes
+
+
+@pytest.mark.parametrize("penalty", ["scad", "mcp"])
+def test_a_logistic_path_keeps_to_its_rounds_and_bytes_and_reaches_the_central_objectives(penalty: str) -> None:
+    """Bytes grow with the rows in proportion, so that 600 of them have their share of what 5,000 may take."""
+    problem, _ = make_section_5_1("logistic", 600, 3)
+    strengths, sent = problem.strengths(), SentColumns()
+    found = fit_federated(problem, penalty, strengths, refit=problem.bic(), sent=sent)
+    central = fit_central(problem, penalty, strengths, refit=problem.bic())
+    assert np.abs(differences(found.points, central)).max() < 1e-6
+    assert found.traffic.rounds <= MOST_ROUNDS
+    assert 8 * problem.y.size * len(sent) < found.traffic.bytes <= MOST_BYTES * problem.y.size / 5000
 
 
 def test_printed_iteration_diverges_where_ours_converges() -> None:

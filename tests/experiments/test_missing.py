@@ -11,7 +11,7 @@ from experiments.__main__ import main
 from experiments.draws import Cell
 from experiments.methods import ORACLE, ORIGINAL
 from experiments.missing.missing_page import render
-from experiments.missing.verdicts import CHECKS, METHODS, Lead, compare, count_verdicts
+from experiments.missing.verdicts import CHECKS, METHODS, MeasuredLead, compare, count_verdicts
 from experiments.paper import Printed, PrintedKey, read_tables
 from experiments.results import CellRows, summarise
 from experiments.runner import Settings
@@ -39,7 +39,7 @@ def make_rows(
     return CellRows(CELL, [Replication({}, 1.0, entries)] * 2)
 
 
-def compare_rows(found: CellRows) -> dict[str, Lead]:
+def compare_rows(found: CellRows) -> dict[str, MeasuredLead]:
     return compare(found, PAPER, "paper")
 
 
@@ -86,7 +86,7 @@ def test_a_refined_table_is_held_against_the_best_without_noise_whatever_the_met
 
 
 def test_own_rivals_are_compared_within_replications() -> None:
-    lead = Lead.paired([0.01, 0.03])
+    lead = MeasuredLead.paired([0.01, 0.03])
     assert lead.amount == lead.adjusted == pytest.approx(0.02)
     assert lead.standard_error == pytest.approx(0.01)
 

@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 
 from experiments.__main__ import main
-from experiments.open_choices import FREE, JUDGES, LATENT_READINGS, OURS, READINGS
+from experiments.draws import Cell, draw
+from experiments.open_choices import FREE, JUDGES, LATENT_READINGS, OURS, READINGS, SHARED, make_table
+from experiments.runner import SMALL_DESIGN, Settings
 
 
 def test_a_small_run_measures_every_reading(tmp_path: Path) -> None:
     assert main(["open_choices", "--quick", "--methods", "vcds", "evcds", "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "open_choices.json").read_text("utf-8"))["results"]
     evcds, vcds = found["evcds as printed, linear, complete"], found["vcds as printed, logistic, complete"]
-    assert list(evcds) == [*READINGS, *JUDGES["linear"]]
-    assert set(READINGS) - set(vcds) == set(LATENT_READINGS)
+    assert list(evcds) == [*(name for name in READINGS if name != SHARED), *JUDGES["linear"]]
+    assert set(READINGS) - set(vcds) == {*LATENT_READINGS, SHARED}
     assert np.isfinite([rmse for scores in found.values() for values in scores.values() for rmse in values]).all()
     page = (tmp_path / "open_choices.md").read_text("utf-8")
     assert "evcds as printed, linear, complete, N = 80" in page
@@ -44,4 +46,13 @@ def test_readings_differ_from_ours_in_one_point_each() -> None:
     ours = READINGS[OURS]
     for name, reading in READINGS.items():
         changed = [field for field, value in vars(reading).items() if value != getattr(ours, field)]
-        assert len(changed) == (name not in (OURS, FREE))
+        assert len(changed) == (name not in (OURS, FREE, SHARED))
+
+
+def test_rounds_that_share_epsilon_give_other_tables_of_the_same_data() -> None:
+    drawn = draw(Cell("linear", "MCAR", 80), 0, Settings(SMALL_DESIGN).make_design(Cell("linear", "MCAR", 80)))
+    each, shared = (make_table(drawn, "ievcds", name, 0)[0] for name in (OURS, SHARED))
+    assert each.shape == shared.shape
+    assert not np.array_equal(each, shared)
+    # One method without rounds has nothing to share: the reading changes nothing there.
+    assert np.array_equal(*(make_table(drawn, "evcds", name, 0)[0] for name in (OURS, SHARED)))

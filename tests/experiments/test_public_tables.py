@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from benchmarks.__main__ import CATALOGUE
-from benchmarks.public_cells import CODED, PublicSetting, list_cells, locate, read_entries, write_entry
+from benchmarks.public_cells import CODED, MIXED, PublicSetting, list_cells, locate, read_entries, write_entry
+from benchmarks.public_page import label_of
 from benchmarks.public_rivals import find_kept
 from benchmarks.public_tables import cut_columns, read_coded, total_variation
 from reporting.records import Record
+from verticopula.stats.tilting.tuning_tilted import TiltedTuning
 
 
 @pytest.fixture
@@ -165,3 +167,16 @@ def test_rows_that_a_curator_made_before_are_not_made_again(folder: Path, monkey
     assert set(found) == {"aim-shares@0.8"}  # of the others nothing is ready
     assert (found["aim-shares@0.8"]["device"], found["aim-shares@0.8"]["made_s"]) == ("elsewhere", 7.0)
     assert 0.0 < found["aim-shares@0.8"]["tvd"][0] < 0.1
+
+
+def test_tables_that_were_seen_before_are_marked_wherever_they_are_reported() -> None:
+    """By the constants' own words: which tables they were chosen on, and which were looked at."""
+    said = " ".join((TiltedTuning.__doc__ or "").split())
+    assert "decided on magic, bean and tables of `benchmarks/generated_tables.py`" in said
+    assert "splits 0, 10 and 11 of shoppers and SBA loans were looked at" in said
+    marked = {table for table in (*CODED, *MIXED) if label_of(table) != table}
+    assert marked == {"magic", "bean", "shoppers", "sba"}
+    page = (Path(__file__).parents[2] / "docs/results/public.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith(("| ", "- "))]
+    plain = [line for line in rows for table in marked if line[2:].startswith((f"{table},", f"{table} |"))]
+    assert plain == []

@@ -12,7 +12,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.real import description as d
 from experiments.real.real_command import tabulate_spreads
-from experiments.real.utility import DevianceScale, margin_distance
+from experiments.real.utility import CompleteDataModel, margin_distance
 from experiments.sme import fit_tables
 from experiments.study import NOTHING_PROTECTED, Outcome
 from reporting.records import Record
@@ -132,13 +132,13 @@ def test_the_complete_data_are_their_own_perfect_match(files: tuple[Path, Path])
     tables = d.split_parties(description.federation, d.read_rows(files[0], description))
     outcome = Outcome(NOTHING_PROTECTED, 599, tables)
     fitted = fit_tables(description.federation, outcome)
-    found = DevianceScale(description.federation, tables, tables, fitted).measure(outcome, fitted)
+    found = CompleteDataModel(description.federation, tables, tables, fitted).measure(outcome, fitted)
     assert fitted.selected == ("bank.amount",)
     assert (found.found, found.invented, found.rmse, found.signs, found.margins) == (1, 0, 0.0, 1.0, 0.0)
     assert found.auc > 0.8
     half = {**tables, "bank": tables["bank"].with_columns(-pl.col("amount"))}
     turned = fit_tables(description.federation, Outcome(NOTHING_PROTECTED, 599, half))
-    worse = DevianceScale(description.federation, tables, tables, fitted).measure(outcome, turned)
+    worse = CompleteDataModel(description.federation, tables, tables, fitted).measure(outcome, turned)
     spread = float(tables["bank"]["amount"].std(ddof=0))  # type: ignore[arg-type]
     assert worse.signs == 0.0
     assert worse.rmse == pytest.approx(2.0 * abs(fitted.coef[0]) * spread / np.sqrt(4))

@@ -122,7 +122,8 @@ def test_every_saved_result_of_the_benchmarks_is_a_record() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["faults", "glm_agreement", "glm_speed", "public", "scale", "strict", "strict_audit", "strict_cost"]
+    "name",
+    ["faults", "glm_agreement", "glm_moments", "glm_speed", "public", "scale", "strict", "strict_audit", "strict_cost"],
 )
 def test_published_pages_are_those_of_the_saved_results(name: str, tmp_path: Path) -> None:
     saved = ROOT / "benchmarks" / "results"

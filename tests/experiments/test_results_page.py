@@ -46,6 +46,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     readings = {"our reading": [0.1, 0.2], "h = 5": [0.2, 0.2]}
     effects = {"vcds as printed, linear, complete": readings, "real data, linear, complete": readings}
     Record.of_run("open_choices", {}, effects, "a test").save(folder / "open_choices.json")
+    cells = [
+        {"method": "EVCDS", "cell": ["linear", "complete", 1_000], "epsilon": 1.0, "errors": [0.14, 0.16]},
+        {"method": "EVCDS", "cell": ["linear", "MAR-simple", 1_000], "epsilon": 1.0, "errors": [0.3, 0.3]},
+        {"method": "EVCDS", "cell": ["logistic", "complete", 1_000], "epsilon": 1.0, "errors": [0.3]},  # no such cell
+    ]
+    Record.of_run("one_reading", {}, {"cells": cells}, "a test").save(folder / "one_reading.json")
     assert main(["table1", "--page", "--out", str(folder)]) == 0
     return (folder / "results.html").read_text()
 
@@ -87,6 +93,21 @@ def test_cells_that_are_far_off_are_listed_with_the_reading_that_comes_nearest(p
     far = page[page.index("<details><summary>All ") :]
     row = "<th>VCDS</th><th>linear</th><th>complete</th><th>1,000</th><th>1</th><td>0.149</td>"
     assert f"{row}<td class='better'>0.105 ± 0.005 ▲</td><td>-30 %</td>" in far[: far.index("</details>")]
+
+
+def test_one_reading_stands_beside_ours_in_every_cell_that_has_both(page: str) -> None:
+    """EVCDS is printed as 0.149 and 0.191 there; our reading has 0.105 in both."""
+    assert "(grey): 1 of 2 cells by index, 0 of the same by our reading" in page
+    assert "<td>-29 %</td><td>0.150 ± 0.010</td><td class='equal'>+1 %</td>" in page
+    assert "<td>0.300 ± 0.000</td><td class='none'>+57 %</td>" in page
+
+
+def test_the_headline_says_where_the_real_rows_are_worse_too(page: str) -> None:
+    """Real rows are at 0.105 in all measures: above the printed RMSE, below the printed G-Means."""
+    assert "are worse than printed in 2 of 3 cells" in page
+    rows = page[page.index("All three, ours, by model and size") :]
+    assert "<th>linear</th><th>1,000</th>" in rows[: rows.index("</tbody>")]
+    assert "<td>2 of 3</td>" in rows[: rows.index("</tbody>")]
 
 
 def test_a_phone_can_read_it(page: str) -> None:

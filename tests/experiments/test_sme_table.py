@@ -130,3 +130,24 @@ def test_the_page_counts_the_splits_that_find_a_relevant_variable(tmp_path: Path
     sme_table.locate(tmp_path, 1_500, "Refined", 1).write_text("{")
     with pytest.raises(SettingsError, match="damaged"):
         sme_table.render(tmp_path, 1_500)
+
+
+def test_methods_are_compared_on_the_splits_that_both_have(tmp_path: Path) -> None:
+    def keep(method: str, split: int, **results: float | str) -> None:
+        Record("table8", {}, results).save(sme_table.locate(tmp_path, 1_500, method, split))
+
+    for split, auc in enumerate((0.6, 0.8)):
+        keep("VCDS", split, auc=auc, recall=0.5)
+    keep("EVCDS", 0, auc=0.7, recall=0.5)
+    keep("EVCDS", 1, failure="none")
+    keep("EVCDS", 2, auc=0.9, recall=0.5)
+    ((first, second),) = sme_table.pair_splits(tmp_path, 1_500, "EVCDS", "VCDS")
+    assert (first["auc"], second["auc"]) == (0.7, 0.6)
+
+
+def test_the_page_has_every_number_of_subjects(tmp_path: Path) -> None:
+    for subjects in (1_500, 2_000):
+        sme_table.run(tmp_path, subjects=subjects, splits=1, methods=["Single-VCDS"])
+    assert sme_table.list_sizes(tmp_path, 1_500) == [1_500, 2_000]
+    page = sme_table.render_sizes(tmp_path, 1_500)
+    assert page.index("1,500 made-up subjects") < page.index("2,000 made-up subjects")

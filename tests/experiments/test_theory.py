@@ -11,7 +11,7 @@ import pytest
 from experiments.__main__ import main
 from experiments.theory import corollaries12, theorem1, theorem2, theorem3, theorems89, theorems567, theory_command
 from experiments.theory.theory_findings import (
-    Point,
+    MeasuredPoint,
     Slope,
     average,
     fit_slope,
@@ -23,8 +23,8 @@ from experiments.theory.theory_findings import (
 from experiments.theory.theory_page import points_to_csv, verdicts_to_csv
 
 
-def make_points(means, error: float = 0.01) -> list[Point]:
-    return [Point("s", "N", 100.0 * 2**i, "error", m, error * m, 10) for i, m in enumerate(means)]
+def make_points(means, error: float = 0.01) -> list[MeasuredPoint]:
+    return [MeasuredPoint("s", "N", 100.0 * 2**i, "error", m, error * m, 10) for i, m in enumerate(means)]
 
 
 def test_averages_by_hand() -> None:

@@ -31,15 +31,15 @@ def make_small(model: Model) -> Federation:
     return draw(cell, 0, SMALL.make_design(cell)).data.federation()
 
 
-def make_codings(federation: Federation) -> list[vertigan.Coding]:
-    return [vertigan.Coding(key, federation.column(key)) for key in federation.keys]
+def make_codings(federation: Federation) -> list[vertigan.ColumnCoding]:
+    return [vertigan.ColumnCoding(key, federation.column(key)) for key in federation.keys]
 
 
 def test_every_party_with_covariates_has_a_critic_of_its_own_columns() -> None:
     federation = make_small("linear")
     places = vertigan.split_columns(federation)
     assert [places[f"client{k}"] for k in range(1, 6)] == [[3 * k, 3 * k + 1, 3 * k + 2] for k in range(5)]
-    features = vertigan.Features(make_codings(federation), federation.response)
+    features = vertigan.CodedFeatures(make_codings(federation), federation.response)
     assert {party: len(mine) for party, mine in features.product_places.items()} == dict.fromkeys(places, 3)
     assert [*features.margin_places] == [*places, "server"]
 
@@ -54,7 +54,7 @@ def test_every_party_with_covariates_has_a_critic_of_its_own_columns() -> None:
     ],
 )
 def test_coding_there_and_back(column: Column, values: list, width: int) -> None:
-    coding = vertigan.Coding(ColumnKey("p", "c"), column)
+    coding = vertigan.ColumnCoding(ColumnKey("p", "c"), column)
     numbers = coding.encode(pl.Series("c", values))
     assert numbers.shape == (3, width)
     assert np.abs(numbers).max() <= vertigan.REACH
@@ -73,7 +73,7 @@ def test_no_block_spends_more_than_its_budget() -> None:
 def test_a_replaced_block_moves_no_critic_further_than_it_is_charged_for(model: Model) -> None:
     federation = make_small(model)
     codings = make_codings(federation)
-    features = vertigan.Features(codings, federation.response)
+    features = vertigan.CodedFeatures(codings, federation.response)
     rng = np.random.default_rng(0)
     blocks = [
         np.eye(c.width)[rng.integers(c.width, size=200)]
@@ -122,7 +122,7 @@ def test_without_noise_it_learns_margins_and_the_signs_of_associations(binary: b
     signal = columns["a.up"] - 1.0 - 2.0 * (columns["b.down"] - 0.7) + rng.standard_normal(n)
     columns["s.y"] = (signal > 0.0).astype(float) if binary else signal
     codings = [
-        vertigan.Coding(
+        vertigan.ColumnCoding(
             ColumnKey.parse(name),
             Column(name=name, kind="binary")
             if set(values) == {0.0, 1.0}

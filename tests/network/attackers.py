@@ -26,10 +26,10 @@ from cryptography.x509.oid import NameOID
 from nvflare.fuel.f3.message import Message
 
 from tests.network.harness import Net
-from verticopula.network.control_messages import Envelope, Greeting, Refusal, Topic
-from verticopula.network.flare_link import _APPLICATION, Link
-from verticopula.network.sessions import PeerSessions
-from verticopula.network.startup_kit import Kit
+from verticopula.network.connection.control_messages import Envelope, Greeting, Refusal, Topic
+from verticopula.network.connection.flare_link import _APPLICATION, Link
+from verticopula.network.connection.sessions import PeerSessions
+from verticopula.network.kit.startup_kit import Kit
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 from verticopula.schema.study_settings import COORDINATOR

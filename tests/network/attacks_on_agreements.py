@@ -27,18 +27,12 @@ from tests.network.lying import (
 )
 from verticopula.mpc.sealed_messages import SealedChannel
 from verticopula.mpc.sums_plan import SumsPlan
-from verticopula.network.control_messages import Refusal
-from verticopula.protocol.messages import (
-    AgreementRequest,
-    BeginReply,
-    ColumnQuery,
-    ConsentRequest,
+from verticopula.network.connection.control_messages import Refusal
+from verticopula.protocol.consent_messages import AgreementRequest, ConsentRequest, PresenceRequest, SignedConsent
+from verticopula.protocol.rank_messages import ColumnQuery, ReleaseRequest
+from verticopula.protocol.strict_messages import (
     GaussianMarginsReply,
-    PlaceRequest,
     PlanEvidence,
-    PresenceRequest,
-    ReleaseRequest,
-    SignedConsent,
     SumsKeyReply,
     SumsKeyRequest,
     SumsReply,
@@ -47,6 +41,7 @@ from verticopula.protocol.messages import (
     TablesReply,
     TablesRequest,
 )
+from verticopula.protocol.study_messages import BeginReply, PlaceRequest
 from verticopula.protocol.study_proposal import StudyContext, consent_statement, propose
 
 _TWO = "two parties"

@@ -34,11 +34,13 @@ from verticopula.data.input_files import write_inputs
 from verticopula.errors import BudgetExceeded, PolicyRefused, VerticopulaError
 from verticopula.mpc import proof_rounds
 from verticopula.mpc.verified_cells import CellsDealing, CellsStatement, encode_cells
-from verticopula.network.control_messages import Refusal
+from verticopula.network.connection.control_messages import Refusal
 from verticopula.privacy.policy import Caps
-from verticopula.protocol.messages import BeginRequest, ConsentReply, ConsentRequest, Reply, Request
+from verticopula.protocol.consent_messages import ConsentReply, ConsentRequest
+from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
+from verticopula.protocol.study_messages import BeginRequest
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.storage.vault import Vault
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -168,7 +170,7 @@ def runs_with_folders_of_their_own(scene: Scene) -> str:
     (folder / "policies" / "bank.toml").write_text("[caps]\nclient = 4.0\n")
     said = []
     for out in ("one", "two", "three"):
-        given = ["--data", "data", "--out", out, "--policies", "policies", "--epsilon", "4", "--unit", "client"]
+        given = ["--data", "data", "--out", out, "--policies", "policies", "--method", "vcds", "--epsilon", "4"]
         command = [sys.executable, "-m", "verticopula", "run", "federation.toml", *given, "--quiet"]
         environment = {**os.environ, "XDG_DATA_HOME": str(folder / "home"), "COLUMNS": "300"}
         said.append(subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False))

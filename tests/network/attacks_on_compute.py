@@ -10,9 +10,11 @@ import numpy as np
 from benchmarks.sums_plans import make_plan
 from tests.network.intruder_scenes import THIRD, Scene, attack
 from verticopula.mpc.sealed_messages import SealedChannel
-from verticopula.network.control_messages import Refusal
-from verticopula.network.key_signing import certificate_authenticity
-from verticopula.protocol.messages import CloseReply, CloseRequest, PresenceRequest, SumsKeyRequest, SumsShareRequest
+from verticopula.network.connection.control_messages import Refusal
+from verticopula.network.kit.key_signing import certificate_authenticity
+from verticopula.protocol.consent_messages import PresenceRequest
+from verticopula.protocol.strict_messages import SumsKeyRequest, SumsShareRequest
+from verticopula.protocol.study_messages import CloseReply, CloseRequest
 
 _WIDTHS = {"left": 2, "right": 2}
 

@@ -7,9 +7,10 @@ import json
 import signal
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,25 +34,30 @@ from tests.network.lying import (
 )
 from verticopula.errors import SettingsError
 from verticopula.matching.private_intersection import mask_points, new_mask, points_digest, points_of
-from verticopula.network.control_messages import Refusal
+from verticopula.mpc.sealed_messages import SealedChannel
+from verticopula.network.connection.control_messages import Refusal
 from verticopula.privacy.policy import Policy
-from verticopula.protocol.messages import (
+from verticopula.protocol.consent_messages import ConsentReply, ConsentRequest
+from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.rank_messages import ReleaseRequest
+from verticopula.protocol.regression_messages import (
+    DesignRequest,
+    EnteringColumnsRequest,
+    MomentsKeyRequest,
+    MomentsRequest,
+    ResponseRequest,
+)
+from verticopula.protocol.study_messages import (
     BeginReply,
     BeginRequest,
     CloseRequest,
-    ConsentReply,
-    ConsentRequest,
-    DesignRequest,
     MaskRequest,
-    ReleaseRequest,
-    ResponseRequest,
     SignedAsking,
     SignedPoints,
-    UpdateRequest,
-    fingerprint,
 )
 from verticopula.protocol.study_proposal import asking_statement, federation_fingerprint
 from verticopula.protocol.wire import encode
+from verticopula.schema.methods import MOMENTS_VARIANT
 from verticopula.storage.request_store import REQUESTS_FILE, RequestStore
 from verticopula.storage.steward_keys import Steward
 from verticopula.storage.steward_requests import Verdict
@@ -73,7 +79,7 @@ _HALF = np.arange(120) < 60
 
 
 def _design(study: str, subjects: np.ndarray[Any, Any] | None) -> DesignRequest:
-    return DesignRequest(study, "fit", None, "y", True, subjects, None, "lasso", 3.7)
+    return DesignRequest(study, "fit", None, "y", True, subjects, None)
 
 
 def _raw_is_refused(make: Callable[[str], Any], *, agreed: bool) -> Callable[[Scene], None]:
@@ -91,7 +97,7 @@ for _name, _make, _agreed, _line in (
     ("a design on exact columns before consent", lambda study: _design(study, _HALF), False, "has not consented"),
     (
         "a step of a regression without a design",
-        lambda study: UpdateRequest(study, "fit", 0, "main", "plain", 1.0, 1.0, 1e-6, False, np.zeros(60)),
+        lambda study: EnteringColumnsRequest(study, "fit", 0, 0.0, np.zeros(1, dtype=bool), np.zeros(60)),
         True,
         "was not asked to prepare this fit",
     ),
@@ -111,6 +117,64 @@ for _name, _make, _agreed, _line in (
     against_parties(
         _name, "what was consented to", f"refused: party 'left'.*{_line}", party="left", honest="this party alone"
     )(_raw_is_refused(_make, agreed=_agreed))
+
+
+def _moments_are_refused(make: Callable[[Scene, str], Any]) -> Callable[[Scene], None]:
+    """In a study on second moments of half of the subjects to which everybody has consented."""
+
+    def run(scene: Scene) -> None:
+        study = f"moments-{time.monotonic_ns()}"
+        agreed_alone(scene, study, "raw-glm", subjects=_HALF, variant=MOMENTS_VARIANT)
+        request, before = make(scene, study), ledgers(scene)
+        reply = scene.evil.ask("left", request)
+        assert isinstance(reply, Refusal), reply
+        assert ledgers(scene) == before
+
+    return run
+
+
+def _moments(
+    scene: Scene, study: str, signers: Mapping[str, str] | None = None, folds: np.ndarray[Any, Any] | None = None
+) -> MomentsRequest:
+    """The left party's key, and others: whose, and with which kit they are signed."""
+    signers = {"middle": "middle", "right": "right"} if signers is None else signers
+    channels = [SealedChannel(study, name, bytes(32), signs_as(scene, kit)) for name, kit in signers.items()]
+    own = scene.evil.ask("left", MomentsKeyRequest(study)).key
+    keys = (own, *(channel.sign_public_key() for channel in channels))
+    return MomentsRequest(study, "y", _HALF, folds, keys)
+
+
+_NOT_PARTIES = "refused: party 'left': keys are those of the federation's parties"
+for _title, _ask, _line in (
+    (
+        "itself as a party of second moments, so that a mask's seed is sealed for it",
+        lambda scene, study: _moments(scene, study, {"coordinator": "server"}),
+        _NOT_PARTIES,
+    ),
+    (
+        "the lead as a party of second moments beside the others",
+        lambda scene, study: _moments(scene, study, {"middle": "middle", "right": "right", "lead": "lead"}),
+        _NOT_PARTIES,
+    ),
+    (
+        "second moments with its own keys in place of other parties'",
+        lambda scene, study: _moments(scene, study, {"middle": "server", "right": "server"}),
+        "refused: party 'left': the public key of 'middle' is not signed by it",
+    ),
+    (
+        "second moments of folds with few people",
+        lambda scene, study: _moments(scene, study, folds=np.arange(60) % 4),
+        "refused: party 'left': a fold has fewer than 20 subjects",
+    ),
+    (
+        "exact columns where second moments were consented to",
+        lambda scene, study: _design(study, _HALF),
+        "refused: party 'left': this is not what was consented to",
+    ),
+):
+    against_parties(_title, "what was consented to", _line, party="left", honest="this party alone")(
+        _moments_are_refused(_ask)
+    )
 
 
 # ---- who asks --------------------------------------------------------------------------------------
@@ -324,6 +388,13 @@ def _thinking_steward(scene: Scene) -> Iterator[RequestStore]:
         scene.coordinator = evil
         yield RequestStore.of_kit(scene.kit("right").folder)
         scene.coordinator = None
+
+
+def _is_remembered(digest: str, vault: Path) -> bool:
+    """Whether some record of the vault names the history's last line."""
+    with contextlib.suppress(FileNotFoundError):  # a record is replaced at this moment
+        return any(digest.encode() in path.read_bytes() for path in (vault / "studies").iterdir())
+    return False
 
 
 def _decide_next(store: RequestStore, verdict: Verdict) -> None:
@@ -556,7 +627,7 @@ def forgotten_no(scene: Scene) -> str:
         vault = scene.net.processes["right"].args[-1]  # type: ignore[index]
         _decide_next(store, "no")
         assert isinstance(scene.evil.ask("right", request), Refusal)
-        time.sleep(2.0)  # it looks for decisions twice a second, and remembers them then
+        until(lambda: _is_remembered(store.head()[1], Path(vault)))  # of a decision the vault knows a little later
         scene.net.signal("right", signal.SIGTERM)
         scene.net.wait_for_end("right")
         for path in store.path.parent.glob(f"{REQUESTS_FILE}*"):

@@ -34,8 +34,8 @@ from tests.network.intruder_scenes import (
     attack,
 )
 from verticopula.errors import VerticopulaError
-from verticopula.network import flare_driver
-from verticopula.network.control_messages import (
+from verticopula.network.connection import flare_driver
+from verticopula.network.connection.control_messages import (
     Envelope,
     Refusal,
     ResultRequest,
@@ -43,15 +43,12 @@ from verticopula.network.control_messages import (
     StatusRequest,
     SubmitRequest,
 )
-from verticopula.network.provisioning import provision
-from verticopula.network.study_lead import Lead
-from verticopula.protocol.messages import (
-    MESSAGE_VERSION,
-    BeginReply,
-    BeginRequest,
-    ConsentReply,
-    fingerprint,
-)
+from verticopula.network.kit.provisioning import provision
+from verticopula.network.lead.study_lead import Lead
+from verticopula.protocol.consent_messages import ConsentReply
+from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.study_messages import BeginReply, BeginRequest
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import encode
 
@@ -250,7 +247,7 @@ def _raw_stream(scene: Scene) -> Iterator[RawStream]:
 
 
 @against_coordinator(
-    "a message of 1.5 GB", "gRPC, at its announced length", "a connection of left has ended.*more than 1,073,741,824"
+    "a message of 1.5 GB", "gRPC, at its announced length", "a connection of left has ended.*more than 17,825,792"
 )
 def oversized(scene: Scene) -> None:
     before = resident(scene.pid("server"))
@@ -454,7 +451,21 @@ def _asked(scene: Scene, *names: str) -> Iterator[tuple[Lead, str, list[Caller],
         callers = [stack.enter_context(Caller(scene.kit(name))).hello() for name in names]
         lead = stack.enter_context(Lead(scene.kit("lead")))
         study = lead.ask(_submission(scene, deadline=120.0)).study
-        yield lead, study, callers, [caller.wait_for("ask") for caller in callers]
+        yield lead, study, callers, [_request_about(caller, study) for caller in callers]
+
+
+def _request_about(caller: Caller, study: str) -> Envelope:
+    """The request of this study; those who were away are also told that others were cancelled."""
+    while study.encode() not in (found := caller.wait_for("ask")).body.tobytes():
+        pass
+    return found
+
+
+@contextlib.contextmanager
+def asked_party(scene: Scene) -> Iterator[tuple[Lead, str, Caller, str]]:
+    """A study whose left party is the intruder's, and the key of the request that it got."""
+    with _asked(scene, "left") as (lead, study, (left,), (asked,)):
+        yield lead, study, left, asked.key
 
 
 @against_coordinator(

@@ -19,7 +19,7 @@ from tests.network.intruder_scenes import (
     Scene,
     attack,
 )
-from verticopula.network.control_messages import (
+from verticopula.network.connection.control_messages import (
     ResultFile,
     ResultReply,
     StatusReply,

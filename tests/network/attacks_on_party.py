@@ -31,32 +31,32 @@ from tests.network.lying import (
 )
 from verticopula.mpc.sealed_messages import SealedChannel
 from verticopula.mpc.sums_plan import SumsPlan
-from verticopula.network.control_messages import (
+from verticopula.network.connection.control_messages import (
     Envelope,
     Refusal,
     StatusRequest,
 )
-from verticopula.network.key_signing import certificate_authenticity
-from verticopula.protocol.messages import (
-    MESSAGE_VERSION,
+from verticopula.network.kit.key_signing import certificate_authenticity
+from verticopula.protocol.consent_messages import ConsentReply, ConsentRequest, StudyProposal
+from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.rank_messages import (
     ColumnQuery,
     CompletedRanksReply,
     CompletedRanksRequest,
-    ConsentReply,
-    ConsentRequest,
+    Imputation,
+    ReleaseRequest,
+)
+from verticopula.protocol.strict_messages import (
     GaussianMarginsReply,
     GaussianMarginsRequest,
-    Imputation,
     MarginQuery,
-    PlaceRequest,
     PlanEvidence,
-    ReleaseRequest,
-    StudyProposal,
     SumsKeyRequest,
     SumsRequest,
     SumsShareRequest,
-    fingerprint,
 )
+from verticopula.protocol.study_messages import PlaceRequest
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import encode
 from verticopula.schema.study_settings import COORDINATOR

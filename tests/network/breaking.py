@@ -23,11 +23,16 @@ from typing import Any
 
 FAULTS = Path("faults")
 EVENTS = FAULTS / "events.jsonl"
+PART_BYTES = FAULTS / "part-bytes"  # of messages in parts, where they are to be short
+LONG_REQUEST = "long request"  # the round of parts of a request, which its receiver cannot read before the last
 
 _ROUNDS = {
     "CompletedRanksRequest": "ranks",
     "GaussianMarginsRequest": "margins",
     "SumsKeyRequest": "keys",
+    "EnteringColumnsRequest": "columns",
+    "MomentsKeyRequest": "moment keys",
+    "CrossMomentsRequest": "cross moments",
     "SumsShareRequest": "shares",
     "SumsProofRequest": "proof",
 }
@@ -37,7 +42,7 @@ _DISK_IS_FULL = "NOSPACE"
 
 
 def name_round(request: Any) -> str:
-    """What a round is called in plans and tables: `release`, `ranks 2`, `update 17`, `proof point`."""
+    """What a round is called in plans and tables: `release`, `ranks 2`, `columns 3`, `proof point`."""
     kind = type(request).__name__
     name = _ROUNDS.get(kind, kind.removesuffix("Request").lower())
     number = getattr(request, "round_number", getattr(request, "number", getattr(request, "step", None)))
@@ -50,6 +55,8 @@ class Breaker:
     def __init__(self, name: str) -> None:
         self.name = name
         self._here = threading.local()  # a party answers questions beside other requests
+        self._breaking = threading.Lock()
+        self.rounds: dict[str, str] = {}  # by the key of the request
         self._plan, self._done = FAULTS / f"{name}.plan", FAULTS / f"{name}.done"
 
     @property
@@ -80,9 +87,10 @@ class Breaker:
         return left[0] if is_here else None
 
     def at(self, point: str) -> None:
-        fault = self.armed(point)
-        if fault is not None:
-            self.happen(fault)
+        with self._breaking:  # threads of several connections: it happens once
+            fault = self.armed(point)
+            if fault is not None:
+                self.happen(fault)
 
     def happen(self, fault: dict[str, Any], ledgers: dict[str, str] | None = None) -> None:
         held = digest_ledgers() if ledgers is None else ledgers
@@ -114,12 +122,12 @@ def append_line(path: Path, record: dict[str, Any]) -> None:
 
 def break_party(breaker: Breaker) -> None:
     """Points, in the order in which a release passes them: asked, unrecorded, half recorded, recorded uncounted,
-    recorded, drawn, half stored, stored uncounted, stored, answered, sent. A step of a regression is `drawn` when the
-    solver has moved, one of secure sums when its noise, or what the party binds itself to, is about to be kept, and
-    consent or an agreement when its record is about to be."""
-    from verticopula.network.control_messages import ChangeRequest
-    from verticopula.network.party_process import PartyProcess
-    from verticopula.network.sessions import PeerSessions
+    recorded, drawn, half stored, stored uncounted, stored, answered, sent. A regression's columns are kept nowhere:
+    they are asked, answered, sent. A step of secure sums is `drawn` when its noise, or what the party binds itself to,
+    is about to be kept, and consent or an agreement when its record is about to be."""
+    from verticopula.network.connection.control_messages import ChangeRequest
+    from verticopula.network.connection.sessions import PeerSessions
+    from verticopula.network.party.party_process import PartyProcess
     from verticopula.protocol.messages import fingerprint
     from verticopula.protocol.wire import REQUEST_KINDS, decode
     from verticopula.storage import blobs
@@ -129,25 +137,26 @@ def break_party(breaker: Breaker) -> None:
     reply_to, send, append, put = PartyProcess._reply_to, PeerSessions.send, Ledger.append, blobs.FolderBlobs.put
     write, count_entries, count_replies = blobs.write_atomically, Vault._entries_written, Vault._reply_written
 
-    def breaking_reply_to(self: Any, key: str, body: bytes) -> Any:
+    def breaking_reply_to(self: Any, key: str, body: bytes | Path) -> Any:
         request = decode(body, (*REQUEST_KINDS, ChangeRequest))
-        breaker.round = name_round(request)
+        breaker.round = breaker.rounds[key] = name_round(request)
         breaker.paid_by = fingerprint((breaker.name, request))
         breaker.at("asked")
         result = reply_to(self, key, body)
         breaker.at("answered")
         return result
 
-    def breaking_send(self: Any, peer: str, topic: Any, key: str, body: bytes) -> bool:
+    def breaking_send(self: Any, peer: str, topic: Any, key: str, body: bytes | Path, *study: str) -> bool:
         if topic not in ("answer", "refusal"):
-            return send(self, peer, topic, key, body)
+            return send(self, peer, topic, key, body, *study)
+        content = body.read_bytes() if isinstance(body, Path) else body
         ledger = Path("kits") / breaker.name / "vault" / "ledger.jsonl"
         paid = ledger.read_text("ascii").count(f'"request": "{breaker.paid_by}"') if ledger.exists() else 0
         # A party that was started anew may ask for the bodies first: that says nothing about anybody.
-        said = "lacks bodies" if b'"lacks_bodies":true' in body[:1000] else topic
-        breaker.tell(what=said, key=key, digest=hashlib.sha256(body).hexdigest(), paid=paid)
+        said = "lacks bodies" if b'"lacks_bodies":true' in content[:1000] else topic
+        breaker.tell(what=said, key=key, digest=hashlib.sha256(content).hexdigest(), paid=paid)
         fault, ledgers = breaker.armed("sent"), digest_ledgers()  # then: other threads answer the next round meanwhile
-        sent = send(self, peer, topic, key, body)
+        sent = send(self, peer, topic, key, body, *study)
         if fault is not None:
             time.sleep(0.1)  # the link sends from a thread of its own
             breaker.happen(fault, ledgers)
@@ -199,9 +208,9 @@ def break_party(breaker: Breaker) -> None:
 def break_coordinator(breaker: Breaker) -> None:
     """Points of a round, in order: asking, asked, answered, half kept, kept; failing. Of the round `result`: half
     written, renamed, done."""
-    from verticopula.network import study_runner
-    from verticopula.network.network_transport import NetworkTransport, PendingRequests
-    from verticopula.network.study_records import StudyStore
+    from verticopula.network.coordinator import study_runner
+    from verticopula.network.coordinator.network_transport import NetworkTransport, PendingRequests
+    from verticopula.network.coordinator.study_records import StudyStore
     from verticopula.storage.round_journal import Journal
 
     deliver, await_replies, send_open = (
@@ -215,10 +224,11 @@ def break_coordinator(breaker: Breaker) -> None:
         breaker.round = name_round(next(iter(requests.values())))
         return deliver(self, requests)
 
-    def breaking_await_replies(self: Any, *arguments: Any, **more: Any) -> Any:
+    def breaking_await_replies(self: Any, requests: Any, *arguments: Any, **more: Any) -> Any:
+        breaker.rounds.update({key: breaker.round for key, _ in requests.values()})
         breaker.tell(what="asking")
         breaker.at("asking")
-        replies = await_replies(self, *arguments, **more)
+        replies = await_replies(self, requests, *arguments, **more)
         breaker.at("answered")
         return replies
 
@@ -262,6 +272,35 @@ def break_coordinator(breaker: Breaker) -> None:
     StudyStore.change, study_runner.write_study = breaking_change, breaking_write_study  # type: ignore[method-assign]
 
 
+def break_parts(breaker: Breaker) -> None:
+    """Points of a part, in order: part asked for, part sent; at its receiver: part came, part kept."""
+    from verticopula.network.connection import flare_link, part_messages, sessions
+    from verticopula.network.connection.message_parts import MessageParts
+
+    if not PART_BYTES.exists():
+        return
+    part_messages.LEAST_PART = flare_link.LEAST_PART = 1
+    flare_link.part_bytes_of = sessions.part_bytes_of = lambda kit: int(PART_BYTES.read_text("ascii"))
+    on_part, on_request = MessageParts.on_part, MessageParts.on_request
+
+    def breaking_on_part(self: Any, peer: str, key: str, part: Any) -> None:
+        breaker.round = breaker.rounds.get(key, LONG_REQUEST)
+        breaker.at("part came")
+        on_part(self, peer, key, part)
+        breaker.tell(what="part kept", key=key, name=part.name, number=part.number)
+        breaker.at("part kept")
+
+    def breaking_on_request(self: Any, peer: str, key: str, request: Any) -> None:
+        breaker.round = breaker.rounds.get(key, LONG_REQUEST)
+        breaker.at("part asked for")
+        on_request(self, peer, key, request)
+        if breaker.armed("part sent") is not None:
+            time.sleep(0.1)  # the link sends from a thread of its own
+            breaker.at("part sent")
+
+    MessageParts.on_part, MessageParts.on_request = breaking_on_part, breaking_on_request  # type: ignore[method-assign]
+
+
 def reconnect_soon() -> None:
     """F3 waits 1 to 10 s before it connects again, longer each time; here always 1 s, so that tables of faults end."""
     from nvflare.fuel.f3.sfm import conn_manager
@@ -280,8 +319,8 @@ def run(arguments: Sequence[str]) -> None:
     breaker = Breaker("steward" if command == "approve" else Path(kit).name)
     reconnect_soon()
     broken = {"serve": (break_coordinator, break_coordinator_that_waits), "approve": (break_store,)}
-    for break_parts in broken.get(command, (break_party, break_store, break_party_that_waits)):
-        break_parts(breaker)
+    for break_one in (break_parts, *broken.get(command, (break_party, break_store, break_party_that_waits))):
+        break_one(breaker)
     sys.argv = ["verticopula", *arguments]
     main()
 
@@ -289,8 +328,8 @@ def run(arguments: Sequence[str]) -> None:
 def process_starter() -> None:
     """Fork a process for every line of standard input, and write its number."""
     import verticopula.cli.app
-    import verticopula.network.coordinator
-    import verticopula.network.party_process  # noqa: F401
+    import verticopula.network.coordinator.coordinator_process
+    import verticopula.network.party.party_process  # noqa: F401
 
     signal.signal(signal.SIGCHLD, _say_who_ended)
     for line in sys.stdin:

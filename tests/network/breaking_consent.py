@@ -70,9 +70,9 @@ def break_store(breaker: Breaker) -> None:
 
 def break_party_that_waits(breaker: Breaker) -> None:
     """What a party says about its stewards."""
-    from verticopula.network.control_messages import InProgress
-    from verticopula.network.party_process import PartyProcess
-    from verticopula.network.sessions import PeerSessions
+    from verticopula.network.connection.control_messages import InProgress
+    from verticopula.network.connection.sessions import PeerSessions
+    from verticopula.network.party.party_process import PartyProcess
     from verticopula.protocol.wire import decode
 
     send, reply_to = PeerSessions.send, PartyProcess._reply_to
@@ -83,15 +83,15 @@ def break_party_that_waits(breaker: Breaker) -> None:
         rounds[key] = breaker.round
         return result
 
-    def breaking_send(self: Any, peer: str, topic: Any, key: str, body: bytes) -> bool:
+    def breaking_send(self: Any, peer: str, topic: Any, key: str, body: Any, *study: str) -> bool:
         if topic != "working" or key not in rounds:
-            return send(self, peer, topic, key, body)
+            return send(self, peer, topic, key, body, *study)
         breaker.round = rounds[key]
         is_question = decode(body, (InProgress,)).waits_for == "steward"
         if not is_question:
             breaker.at("decision seen")
         before = time.time()  # whoever hears it may be broken before this goes on
-        sent = send(self, peer, topic, key, body)
+        sent = send(self, peer, topic, key, body, *study)
         if sent:
             point = "question told" if is_question else "decision told"
             if (fault := breaker.armed(point)) is not None:
@@ -105,8 +105,8 @@ def break_party_that_waits(breaker: Breaker) -> None:
 
 def break_coordinator_that_waits(breaker: Breaker) -> None:
     """What the coordinator writes down about studies that wait, and hears of decisions."""
-    from verticopula.network.network_transport import PendingRequests
-    from verticopula.network.study_records import StudyStore
+    from verticopula.network.coordinator.network_transport import PendingRequests
+    from verticopula.network.coordinator.study_records import StudyStore
 
     await_replies, on_message, change = PendingRequests.await_replies, PendingRequests.on_message, StudyStore.change
     rounds: dict[str, str] = {}  # by the key of the request

@@ -35,8 +35,8 @@ def follow(file: Path) -> None:
 
     time.time = now  # before anything takes the function by name
     import verticopula.cli.app
-    import verticopula.network.coordinator
-    import verticopula.network.party_process
+    import verticopula.network.coordinator.coordinator_process
+    import verticopula.network.party.party_process
     import verticopula.storage.vault  # noqa: F401
 
     for name, module in list(sys.modules.items()):

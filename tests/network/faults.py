@@ -28,15 +28,15 @@ from typing import Any, Literal
 
 from threadpoolctl import threadpool_limits
 
-from tests.network.breaking import digest_ledgers, reconnect_soon
+from tests.network.breaking import PART_BYTES, digest_ledgers, reconnect_soon
 from tests.network.harness import LONG_DEADLINE, PARTIES, PATIENCE, Net, network, tables_beyond_a_copula
 from verticopula.data.table_files import read_table
-from verticopula.network.control_messages import ResumeRequest
-from verticopula.network.key_signing import certificate_authenticity
-from verticopula.network.startup_kit import Kit
-from verticopula.network.study_lead import Lead
-from verticopula.network.study_records import StudyRecord, StudyStore
-from verticopula.network.study_runner import run_study
+from verticopula.network.connection.control_messages import ResumeRequest
+from verticopula.network.coordinator.study_records import StudyRecord, StudyStore
+from verticopula.network.coordinator.study_runner import run_study
+from verticopula.network.kit.key_signing import certificate_authenticity
+from verticopula.network.kit.startup_kit import Kit
+from verticopula.network.lead.study_lead import Lead
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import state_privacy
@@ -58,10 +58,11 @@ METHODS: dict[str, dict[str, Any]] = {
     "refined": {"method": "refined", "epsilon": 8.0},
     "strict": {"method": "strict", "epsilon": 100.0, "delta": 1e-6},  # enough for a table to be opened
     "raw-glm": {"kind": "regression", "family": "binomial", "penalty": "lasso", "n_strengths": 4},
+    "raw-glm, second moments": {"kind": "regression", "family": "gaussian", "penalty": "lasso", "n_strengths": 4},
 }
 RELEASES = (  # replies that must never differ
-    *("presence", "consent", "agreement", "release", "ranks", "response", "design", "update", "coefficients"),
-    *("margins", "keys", "shares", "proof", "sums", "tables"),
+    *("presence", "consent", "agreement", "release", "ranks", "response", "design", "columns"),
+    *("margins", "keys", "shares", "proof", "sums", "tables", "moment keys", "moments", "cross moments"),
 )
 # In the order in which a release passes them, as far as they can follow one another: what is recorded once is not
 # recorded again, so the points after that are in the second list.
@@ -78,6 +79,7 @@ SHARE_POINTS = (
     ("recorded",),
 )
 STEP_POINTS = (("asked", "drawn", "half stored", "stored", "sent"),)
+COLUMNS_POINTS = (("asked", "answered", "sent"),)  # a party keeps nothing of them
 SERVER_POINTS = ("asking", "asked", "answered", "half kept", "kept")
 RESULT_POINTS = ("renamed", "done")
 BEFORE_RELEASE = ("begin", "place", "presence", "consent", "agreement")  # no ledger has changed by then
@@ -499,7 +501,7 @@ class FaultyNetwork:
                 # Without the states of regressions: they are to be fitted from the start. Without half-written files:
                 # a party may note the end of a study at this moment.
                 vault = self.net.folder / "kits" / name / "vault"
-                shutil.copytree(vault, copy, ignore=shutil.ignore_patterns("fits", "*.tmp"))
+                shutil.copytree(vault, copy, ignore=shutil.ignore_patterns("fits", "messages", "*.tmp"))
                 members[name] = Member(
                     self.net.federation,
                     name,
@@ -593,9 +595,15 @@ def _read_tables(folder: Path) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def faulty_network(
-    folder: Path, *, forked: bool = True, policies: Mapping[str, str] | None = None
+    folder: Path, *, forked: bool = True, policies: Mapping[str, str] | None = None, part_bytes: int = 0
 ) -> Iterator[FaultyNetwork]:
-    """A running federation; all of its processes have ended when the block has."""
+    """A running federation; all of its processes have ended when the block has.
+
+    `part_bytes` : of messages in parts, where they are to be so short that there are some
+    """
+    if part_bytes:
+        (folder / PART_BYTES).parent.mkdir()
+        (folder / PART_BYTES).write_text(f"{part_bytes}", "ascii")
     reconnect_soon()  # the lead's connection, in this process
     with contextlib.ExitStack() as stack:
         hands = stack.enter_context(process_starter()) if forked else None

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from verticopula.network.control_messages import StatusReply, StatusRequest, SubmitRequest
+from verticopula.network.connection.control_messages import StatusReply, StatusRequest, SubmitRequest
+from verticopula.network.coordinator.study_records import StudyRecord, StudyStore
+from verticopula.network.kit.provisioning import provision
+from verticopula.network.kit.startup_kit import Kit
+from verticopula.network.lead.study_lead import Lead
 from verticopula.network.network_demo import free_port
-from verticopula.network.provisioning import provision
-from verticopula.network.startup_kit import Kit
-from verticopula.network.study_lead import Lead
-from verticopula.network.study_records import StudyRecord, StudyStore
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.schema.federation import Federation
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 # Importing them fills the table.
 from tests.network import (  # noqa: F401
+    attacks_by_parts,
     attacks_on_agreements,
     attacks_on_budgets,
     attacks_on_compute,

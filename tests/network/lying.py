@@ -17,25 +17,22 @@ from tests.network.intruder_scenes import Scene
 from verticopula import Synthesizer
 from verticopula.matching.keyed_hashes import cohort_digest
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.network.control_messages import Refusal
-from verticopula.network.key_signing import certificate_authenticity
-from verticopula.protocol.messages import (
+from verticopula.network.connection.control_messages import Refusal
+from verticopula.network.kit.key_signing import certificate_authenticity
+from verticopula.protocol.consent_messages import (
     AgreementReply,
     AgreementRequest,
-    BeginReply,
-    BeginRequest,
     ConsentReply,
     ConsentRequest,
-    GaussianMarginsReply,
-    PlaceReply,
     PresenceReply,
     PresenceRequest,
-    Reply,
-    Request,
     SignedConsent,
     SignedPresence,
     StudyProposal,
 )
+from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.strict_messages import GaussianMarginsReply
+from verticopula.protocol.study_messages import BeginReply, BeginRequest, PlaceReply
 from verticopula.protocol.study_proposal import (
     StudyContext,
     consent_statement,
@@ -200,7 +197,7 @@ def proposed_alone(scene: Scene, study: str, method: str, **settings: Any) -> St
             signed = SignedPresence(party.name, said.counts, digest, signature)
         presence.append(signed)
     if method == RAW_REGRESSION:
-        return propose_raw(federation, study, tuple(presence), settings["subjects"], context)
+        return propose_raw(federation, study, tuple(presence), context=context, **settings)
     asked = {"epsilon_ranks": 0.1, "epsilon_marginals": 0.1, **settings}
     if method == "strict":
         asked = {"unit": "person", "epsilon": 0.5, "delta": 1e-6, "epsilon_ranks": None, "epsilon_marginals": None}

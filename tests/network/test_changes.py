@@ -22,13 +22,20 @@ from tests.network.harness import PARTIES, PATIENCE, POLICY, Net, network, small
 from tests.network.test_stewards import state_of, store_of
 from tests.network.test_strict_network import two_parties
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.network.certificate_authority import Authority
-from verticopula.network.certificate_issuing import current_time, new_root
-from verticopula.network.control_messages import CHANGE_NAME, ChangeRequest, Refusal, StatusReply, StatusRequest
-from verticopula.network.provisioning import provision
-from verticopula.network.signed_federation import SIGNED_FEDERATION_FILE, sign_federation
-from verticopula.network.study_lead import Lead
-from verticopula.protocol.messages import BeginRequest, fingerprint
+from verticopula.network.connection.control_messages import (
+    CHANGE_NAME,
+    ChangeRequest,
+    Refusal,
+    StatusReply,
+    StatusRequest,
+)
+from verticopula.network.kit.certificate_authority import Authority
+from verticopula.network.kit.certificate_issuing import current_time, new_root
+from verticopula.network.kit.provisioning import provision
+from verticopula.network.kit.signed_federation import SIGNED_FEDERATION_FILE, sign_federation
+from verticopula.network.lead.study_lead import Lead
+from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.study_messages import BeginRequest
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import encode
 from verticopula.schema.federation import Federation

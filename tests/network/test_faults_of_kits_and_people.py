@@ -21,8 +21,8 @@ from tests.network.breaking import reconnect_soon
 from tests.network.faults import METHODS, SERVER, Fault, FaultyNetwork, faulty_network, process_starter
 from tests.network.harness import METHODS_ALLOWED, PARTIES, PATIENCE, Net, network
 from tests.network.years import years
-from verticopula.network.certificate_authority import Root
-from verticopula.network.certificate_issuing import (
+from verticopula.network.kit.certificate_authority import Root
+from verticopula.network.kit.certificate_issuing import (
     certificates_pem,
     current_time,
     issue_certificate,
@@ -30,8 +30,8 @@ from verticopula.network.certificate_issuing import (
     new_key,
     new_root,
 )
+from verticopula.network.lead.study_lead import Lead
 from verticopula.network.network_demo import free_port
-from verticopula.network.study_lead import Lead
 from verticopula.schema.federation import Federation
 from verticopula.storage.request_store import RequestStore
 from verticopula.storage.steward_requests import StewardRequest

@@ -28,9 +28,9 @@ from tests.network.faults import (
 from tests.network.harness import LONG_DEADLINE, PARTIES, PATIENCE, Net, network, tables_beyond_a_copula
 from tests.network.slow_line import SlowLine, slow_line
 from verticopula.errors import PartyUnavailable
-from verticopula.network.control_messages import StatusReply, StatusRequest
+from verticopula.network.connection.control_messages import StatusReply, StatusRequest
+from verticopula.network.coordinator.study_records import StudyStore
 from verticopula.network.network_demo import free_port
-from verticopula.network.study_records import StudyStore
 from verticopula.schema.federation import Federation
 
 pytestmark = pytest.mark.network

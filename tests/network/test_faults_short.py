@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.network.faults import (
+    COLUMNS_POINTS,
     RELEASE_POINTS,
     SERVER,
     STEP_POINTS,
@@ -19,7 +20,7 @@ from tests.network.faults import (
     is_named,
 )
 from tests.network.harness import PARTIES, small_tables
-from verticopula.network.startup_kit import new_id_key
+from verticopula.network.kit.startup_kit import new_id_key
 
 pytestmark = pytest.mark.processes
 
@@ -79,11 +80,21 @@ def test_all_killed_in_the_same_round(faulty: FaultyNetwork) -> None:
     assert outcome.problems == ()
 
 
-def test_regression_goes_on_after_a_kill_at_every_step_of_an_update(faulty: FaultyNetwork) -> None:
-    outcome = faulty.run_with_faults(
-        "raw-glm", [Fault("middle", "kill", "update 9", point) for point in STEP_POINTS[0]]
-    )
+def test_regression_goes_on_after_kills_while_columns_leave(faulty: FaultyNetwork) -> None:
+    killed = [Fault("middle", "kill", "columns 1", point) for point in COLUMNS_POINTS[0]]
+    outcome = faulty.run_with_faults("raw-glm", [*killed, Fault(SERVER, "kill", "columns 1", "answered")])
     assert outcome.problems == ()
+    assert outcome.sent_again > 0
+
+
+def test_second_moments_are_the_same_after_kills_of_parties_and_coordinator(faulty: FaultyNetwork) -> None:
+    points = (("moment keys", "answered"), ("moments", "unrecorded"), ("moments", "half recorded"))
+    points += (("moments", "recorded"), ("moments", "answered"), ("cross moments", "asked"), ("cross moments", "sent"))
+    killed = [Fault("middle", "kill", name, point) for name, point in points]
+    servers = [Fault(SERVER, "kill", name, "answered") for name in ("moments", "cross moments")]
+    outcome = faulty.run_with_faults("raw-glm, second moments", [*killed, *servers])
+    assert outcome.problems == ()
+    assert outcome.sent_again > 0
 
 
 @pytest.mark.network

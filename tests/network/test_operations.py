@@ -17,10 +17,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.network.harness import LONG_DEADLINE, PARTIES, PATIENCE, POLICY, Net, network, small_federation, small_tables
-from verticopula.network.control_messages import SubmitRequest
+from verticopula.network.connection.control_messages import SubmitRequest
+from verticopula.network.coordinator.study_records import State
+from verticopula.network.lead.study_lead import Lead
 from verticopula.network.network_demo import free_port
-from verticopula.network.study_lead import Lead
-from verticopula.network.study_records import State
 from verticopula.protocol.study_proposal import federation_fingerprint
 
 pytestmark = pytest.mark.processes

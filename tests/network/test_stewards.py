@@ -16,8 +16,8 @@ import pytest
 from tests.network.faults import ProcessStarter
 from tests.network.harness import PARTIES, PATIENCE, POLICY, Net, network, small_federation, until
 from verticopula.errors import ProtocolError
-from verticopula.network.control_messages import CancelRequest, ResumeRequest, StatusRequest, StudyState
-from verticopula.network.study_lead import Lead
+from verticopula.network.connection.control_messages import CancelRequest, ResumeRequest, StatusRequest, StudyState
+from verticopula.network.lead.study_lead import Lead
 from verticopula.storage.request_store import RequestStore, standing_of
 from verticopula.storage.steward_keys import Steward
 from verticopula.storage.steward_requests import StewardRequest, Verdict

@@ -16,8 +16,8 @@ from tests.network.attackers import LogTail
 from tests.network.faults import BREAKING
 from tests.network.harness import network, small_federation, tables_beyond_a_copula
 from verticopula.errors import ProtocolError
+from verticopula.network.coordinator.study_records import COMPUTE_FOLDER
 from verticopula.network.network_demo import free_port
-from verticopula.network.study_records import COMPUTE_FOLDER
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import state_privacy
 from verticopula.schema.federation import Federation

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from tests.network.harness import Net, network
-from verticopula.network.study_lead import Lead
+from verticopula.network.lead.study_lead import Lead
 
 pytestmark = pytest.mark.processes
 

@@ -102,6 +102,7 @@ def numbers(rows: dict[Any, np.ndarray]) -> np.ndarray:
     return np.column_stack(found).astype(np.float64)
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("make", [plain, tilted])
 @pytest.mark.parametrize("asked", ASKED, ids=str)
 def test_rows_under_conditions_are_those_that_rejection_would_keep(make: Any, asked: dict[str, Any]) -> None:

@@ -139,6 +139,7 @@ def test_strong_columns_have_nearly_their_maximum_likelihood(family: str) -> Non
     assert found.chain_difference < 0.1
 
 
+@pytest.mark.statistics
 def test_rows_count_as_the_subjects_they_stand_for() -> None:
     x, y = columns_of(blocks()), response("binomial")
     once = sample_posterior(plain(x), y, find_family("binomial"))

@@ -14,22 +14,23 @@ from verticopula.errors import ProtocolError
 from verticopula.glm.central_solver import largest_strength, null_point
 from verticopula.glm.families import FAMILIES
 from verticopula.glm.feature_design import Features, join_features, standardise
+from verticopula.glm.gathered_columns import GatheredColumns
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import PathPoint, RefitRule
-from verticopula.protocol.messages import (
-    CoefficientsReply,
+from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.party.regression_handler import RegressionHandler
+from verticopula.protocol.regression_messages import (
     DesignReply,
     DesignRequest,
-    Reply,
-    Request,
-    StrengthReply,
-    StrengthRequest,
-    UpdateReply,
-    UpdateRequest,
+    EnteringColumnsReply,
+    EnteringColumnsRequest,
 )
-from verticopula.protocol.party.regression_handler import RegressionHandler
-from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
-from verticopula.stats.mixing import AndersonMixer
+from verticopula.protocol.regression_path import (
+    FederatedPath,
+    RegressionSettings,
+    SentColumns,
+    federated_path,
+)
 from verticopula.transport.delivery import drive
 
 Floats = NDArray[np.float64]
@@ -179,7 +180,7 @@ def test_parties_reach_the_central_objective_and_select_the_same_columns(
         assert FAMILIES[family].loss(eta, y) == pytest.approx(point.loss, rel=1e-10)
         # The loss is least in the intercept, for these coefficients.
         bent = float(np.mean(FAMILIES[family].mean(eta) - y))
-        assert bent == pytest.approx(0.0, abs=1e-10)
+        assert bent == pytest.approx(0.0, abs=TOLERANCE)
 
 
 @every_family
@@ -284,7 +285,7 @@ def test_learning_from_some_rows_is_the_fit_of_those_rows_and_predicts_all(famil
         np.testing.assert_allclose(predicted, expected, rtol=0.0, atol=1e-10)
 
 
-# ---- the iteration -----------------------------------------------------------------------
+# ---- Algorithm 4 as printed -----------------------------------------------------------------------
 
 
 def soft_lasso(gram: Floats, linear: Floats, weight: float, coef: Floats) -> Floats:
@@ -351,32 +352,82 @@ def test_the_printed_algorithm_diverges_where_parties_overshoot_together_and_our
     assert printed[-1] > 1e6 * best.objective
 
 
-@every_family
-def test_acceleration_saves_rounds_and_changes_no_solution(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts, y = split_problem(family, 3, 0.6)
-    shares = [0.95, 0.3]
-    fast = fit_across(parts, y, family, "lasso", shares, tolerance=1e-5)
-    monkeypatch.setattr(AndersonMixer, "next_state", lambda self, state, step: (state + step, self))
-    plain = fit_across(parts, y, family, "lasso", shares, tolerance=1e-5)
-    assert fast.traffic.rounds < plain.traffic.rounds
-    for found, expected in zip(fast.points, plain.points, strict=True):
-        assert found.converged
-        assert expected.converged
-        # Both stop at residuals of 1e-5; at a minimum the objective feels their product with the distance.
-        assert found.objective == pytest.approx(expected.objective, rel=1e-5)
+# ---- which columns leave -------------------------------------------------------------------
+
+
+def answers(transport: Handlers) -> list[tuple[EnteringColumnsRequest, EnteringColumnsReply]]:
+    """Requests for columns with their replies, in the order in which they were made."""
+    pairs = zip(transport.seen[::2], transport.seen[1::2], strict=True)
+    return [(q, a) for q, a in pairs if isinstance(q, EnteringColumnsRequest) and isinstance(a, EnteringColumnsReply)]
 
 
 @every_family
-def test_what_mixing_has_learnt_may_serve_the_next_weights(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Always the same solutions; fewer rounds where the loss is quadratic, so that weights do not change slopes."""
-    parts, y = split_problem(family, 3, 0.6)
-    shares = [0.8, 0.5, 0.3, 0.2]
-    kept = fit_across(parts, y, family, "scad", shares, tolerance=1e-5)
-    monkeypatch.setattr(AndersonMixer, "change_map", lambda self: self.forget())
-    forgotten = fit_across(parts, y, family, "scad", shares, tolerance=1e-5)
-    for found, expected in zip(kept.points, forgotten.points, strict=True):
-        assert found.objective == pytest.approx(expected.objective, rel=1e-5)
-    assert family != "gaussian" or kept.traffic.rounds < forgotten.traffic.rounds
+@pytest.mark.parametrize("penalty", ["lasso", "scad", "mcp"])
+def test_a_column_leaves_once_as_it_is_and_only_if_residuals_ask_for_it(family: str, penalty: str) -> None:
+    parts, y = split_problem(family, 3, 0.5, each=6)
+    transport = Handlers(parts)
+    across = fit_across(transport, y, family, penalty, [0.95, 0.7, 0.5, 0.3], tolerance=1e-4)
+    gone: dict[str, set[int]] = {name: set() for name in parts}
+    for request, reply in answers(transport):
+        values, own = parts[reply.party].values, gone[reply.party]
+        scaled = (values - values.mean(axis=0)) / values.std(axis=0)
+        pull = np.abs([float(np.mean(column * request.residual)) for column in scaled.T])
+        kept = [j for j in range(pull.size) if j not in own and not pull[j] > request.strength]
+        expected = [j for j in range(pull.size) if j not in own and j not in kept]
+        assert reply.groups.tolist() == expected
+        assert reply.strength == pytest.approx(max((pull[j] for j in kept), default=0.0), rel=1e-9)
+        np.testing.assert_array_equal(reply.values, values[:, expected])
+        own.update(expected)
+    selected = np.any([point.coef != 0.0 for point in across.points], axis=0).reshape(3, 6)
+    for own, marks in zip(gone.values(), selected, strict=True):
+        assert set(np.flatnonzero(marks)) <= own
+    assert sum(map(len, gone.values())) < 18  # some columns were wanted by no model, and stayed
+
+
+@every_family
+@pytest.mark.parametrize("penalty", ["lasso", "scad"])
+def test_answers_that_follow_from_earlier_ones_are_not_asked_for(
+    family: str, penalty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, y = split_problem(family, 3, 0.5, each=6)
+    shares = list(np.geomspace(0.95, 0.3, 8))
+    fast, slow = Handlers(parts), Handlers(parts)
+    found = fit_across(fast, y, family, penalty, shares, tolerance=1e-4)
+    monkeypatch.setattr(GatheredColumns, "_bound", lambda *_: np.inf)
+    expected = fit_across(slow, y, family, penalty, shares, tolerance=1e-4)
+    assert len(answers(fast)) < len(answers(slow))
+    for one, other in zip(found.points, expected.points, strict=True):
+        np.testing.assert_array_equal(one.coef, other.coef)
+
+
+def test_uncentred_columns_are_asked_for_whatever_was_answered() -> None:
+    """Without an intercept a column may be longer than its standard deviation says, and move more than residuals do."""
+    parts, y = split_problem("binomial", 3, 0.5)
+    parts = {name: replace(part, values=part.values + 5.0) for name, part in parts.items()}
+    shares = list(np.geomspace(0.95, 0.1, 6))
+    across = fit_across(parts, y, "binomial", "lasso", shares, fit_intercept=False)
+    assert_same_solutions(across, fit_in_one_place(parts, y, "binomial", "lasso", shares, fit_intercept=False))
+
+
+def test_columns_of_another_fit_are_not_asked_for_again() -> None:
+    parts, y = split_problem("binomial", 3, 0.5)
+    settings = RegressionSettings(FAMILIES["binomial"], Penalty.build("scad"), tolerance=1e-5)
+    rows, sent = np.random.default_rng(4).random(y.size) < 0.7, SentColumns()
+    first, again, alone = Handlers(parts), Handlers(parts), Handlers(parts)
+
+    def fit(transport: Handlers, known: SentColumns | None, learn: Bools | None) -> FederatedPath:
+        rounds = federated_path(
+            list(parts), y, settings, lambda top: top * np.array([0.9, 0.4, 0.1]), study="s", rows=learn, sent=known
+        )
+        return drive(rounds, transport)
+
+    fit(first, sent, None)
+    assert {(a.party, g) for _, a in answers(first) for g in a.groups.tolist()} == sent.keys()
+    found, expected = fit(again, sent, rows), fit(alone, None, rows)
+    known = {(a.party, g) for _, a in answers(first) for g in a.groups.tolist()}
+    assert not known & {(a.party, g) for _, a in answers(again) for g in a.groups.tolist()}
+    for one, other in zip(found.points, expected.points, strict=True):
+        np.testing.assert_allclose(one.coef, other.coef, rtol=0.0, atol=1e-6)
 
 
 # ---- messages ----------------------------------------------------------------------------
@@ -406,38 +457,11 @@ def open_fit(fit: str, n_rows: int | None = None) -> DesignRequest:
         centre=True,
         subjects=None,
         rows=None if n_rows is None else np.ones(n_rows, dtype=bool),
-        penalty="lasso",
-        concavity=np.inf,
     )
 
 
-def update(fit: str, number: int, target: Floats) -> UpdateRequest:
-    return UpdateRequest(
-        study="s",
-        fit=fit,
-        number=number,
-        track="main",
-        weights="plain",
-        strength=0.05,
-        rho=1.0,
-        tolerance=0.5,
-        record=False,
-        target=target,
-    )
-
-
-def test_the_number_of_a_request_tells_a_repetition_from_the_next_one() -> None:
-    """So loose a tolerance lets a sweep stop early: a solver that is asked again would move on."""
-    parts, y = split_problem("gaussian", 1, 0.95)
-    target = y - y.mean()
-    handler = RegressionHandler.holding("hospital", parts["party0"])
-    handler.handle(open_fit("all"))
-    first = handler.handle(update("all", 0, target))
-    assert handler.handle(update("all", 0, target)) is first
-    following = handler.handle(update("all", 1, target))
-    assert isinstance(first, UpdateReply)
-    assert isinstance(following, UpdateReply)
-    assert not np.array_equal(first.prediction, following.prediction)
+def ask(fit: str, residual: Floats, study: str = "s", n_groups: int = 3) -> EnteringColumnsRequest:
+    return EnteringColumnsRequest(study, fit, 0, 0.05, np.zeros(n_groups, dtype=bool), residual)
 
 
 def test_what_a_fit_costs_is_what_a_transport_sees() -> None:
@@ -446,56 +470,77 @@ def test_what_a_fit_costs_is_what_a_transport_sees() -> None:
     across = fit_across(transport, y, "gaussian", "scad", [0.95, 0.3, 0.1], refit=RefitRule(5.0, 300.0))
     arrays = [getattr(message, part.name) for message in transport.seen for part in fields(message)]
     assert across.traffic.bytes == sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
-    updates = [message for message in transport.seen if isinstance(message, UpdateRequest)]
-    assert across.traffic.rounds == len(updates) / 3
-    assert len({message.number for message in updates}) == across.traffic.rounds
-    # One number per row each way and one mark per column: nothing that grows with the columns' contents.
-    sizes = {
+    asked = [message for message in transport.seen if isinstance(message, EnteringColumnsRequest)]
+    assert across.traffic.rounds == 1 + len({message.number for message in asked})  # the first prepares columns
+    # One number per row of a question, and one per row of each column that leaves.
+    columns = sum(reply.groups.size for _, reply in answers(transport))
+    marks = sum(request.sent.nbytes + reply.groups.nbytes for request, reply in answers(transport))
+    designs = sum(
         array.nbytes
         for message in transport.seen
-        if isinstance(message, UpdateReply)
-        for array in vars(message).values()
-        if isinstance(array, np.ndarray)
-    }
-    assert sizes == {8 * y.size, 3}
+        if isinstance(message, DesignReply)
+        for array in (message.starts, message.sizes, message.constant)
+    )
+    assert across.traffic.bytes == 8 * y.size * (len(asked) + columns) + marks + designs
 
 
-def spoil_prediction(reply: Reply) -> Reply:
-    if isinstance(reply, UpdateReply):
-        prediction = reply.prediction.copy()
-        prediction[7] = np.nan
-        return replace(reply, prediction=prediction)
-    return reply
+def spoil_values(reply: Reply) -> Reply:
+    return replace(reply, values=reply.values * np.nan) if isinstance(reply, EnteringColumnsReply) else reply
 
 
-def shorten_prediction(reply: Reply) -> Reply:
-    return replace(reply, prediction=reply.prediction[:1]) if isinstance(reply, UpdateReply) else reply
+def shorten_values(reply: Reply) -> Reply:
+    return replace(reply, values=reply.values[:1]) if isinstance(reply, EnteringColumnsReply) else reply
 
 
 def spoil_strength(reply: Reply) -> Reply:
-    return replace(reply, strength=np.nan) if isinstance(reply, StrengthReply) else reply
+    return replace(reply, strength=np.nan) if isinstance(reply, EnteringColumnsReply) else reply
+
+
+def name_other_groups(reply: Reply) -> Reply:
+    return replace(reply, groups=reply.groups + 3) if isinstance(reply, EnteringColumnsReply) else reply
+
+
+def repeat_groups(reply: Reply) -> Reply:
+    twice = np.repeat(reply.groups, 2) if isinstance(reply, EnteringColumnsReply) else None
+    return reply if twice is None else replace(reply, groups=twice, values=np.repeat(reply.values, 2, axis=1))
 
 
 def spoil_design(reply: Reply) -> Reply:
     return replace(reply, n_rows=reply.n_rows - 1) if isinstance(reply, DesignReply) else reply
 
 
-def spoil_coefficients(reply: Reply) -> Reply:
-    return replace(reply, coef=reply.coef[:0]) if isinstance(reply, CoefficientsReply) else reply
+def spoil_layout(reply: Reply) -> Reply:
+    return replace(reply, starts=reply.starts[:-1]) if isinstance(reply, DesignReply) else reply
+
+
+def empty_groups(reply: Reply) -> Reply:
+    return replace(reply, starts=np.array([0, 1, 1, 3])) if isinstance(reply, DesignReply) else reply
+
+
+def forget_sizes(reply: Reply) -> Reply:
+    return replace(reply, sizes=reply.sizes[:-1]) if isinstance(reply, DesignReply) else reply
+
+
+def speak_for_another(reply: Reply) -> Reply:
+    return replace(reply, party="party0") if isinstance(reply, EnteringColumnsReply) else reply
 
 
 def wrong_type(reply: Reply) -> Reply:
-    return StrengthReply("party1", 1.0)
+    return EnteringColumnsReply("party1", np.zeros(0, dtype=np.int64), np.zeros((300, 0)), 1.0)
 
 
 @pytest.mark.parametrize(
-    "spoil", [spoil_prediction, shorten_prediction, spoil_strength, spoil_design, spoil_coefficients, wrong_type]
+    "spoil",
+    [
+        *(spoil_values, shorten_values, spoil_strength, name_other_groups, repeat_groups, spoil_design, spoil_layout),
+        *(empty_groups, forget_sizes, speak_for_another, wrong_type),
+    ],
 )
 @pytest.mark.parametrize("n_parties", [2, 3])
 def test_a_reply_that_cannot_be_used_names_its_party(spoil: Callable[[Reply], Reply], n_parties: int) -> None:
     parts, y = split_problem("gaussian", n_parties, 0.5)
     with pytest.raises(ProtocolError, match="party1"):
-        fit_across(Handlers(parts, spoil=spoil, spoilt="party1"), y, "gaussian", "lasso", [0.5])
+        fit_across(Handlers(parts, spoil=spoil, spoilt="party1"), y, "gaussian", "lasso", [0.1])
 
 
 def test_a_party_with_other_rows_than_the_response_is_named() -> None:
@@ -509,16 +554,20 @@ def test_a_handler_refuses_what_it_cannot_answer_and_says_who_it_is() -> None:
     parts, y = split_problem("gaussian", 1, 0.5)
     handler = RegressionHandler.holding("hospital", parts["party0"])
     with pytest.raises(ProtocolError, match=r"hospital.*not asked to prepare this fit"):
-        handler.handle(StrengthRequest(study="s", fit="all", residual=y))
+        handler.handle(ask("all", y))
     handler.handle(open_fit("all"))
     with pytest.raises(ProtocolError, match=r"hospital.*not asked to prepare this fit"):
-        handler.handle(StrengthRequest(study="s", fit="fold 1", residual=y))
+        handler.handle(ask("fold 1", y))
     with pytest.raises(ProtocolError, match=r"hospital.*not asked to prepare this fit"):
-        handler.handle(StrengthRequest(study="another", fit="all", residual=y))
+        handler.handle(ask("all", y, "another"))
     with pytest.raises(ProtocolError, match=r"hospital.*expected 300 finite numbers"):
-        handler.handle(StrengthRequest(study="s", fit="all", residual=y[:-1]))
+        handler.handle(ask("all", y[:-1]))
     with pytest.raises(ProtocolError, match=r"hospital.*expected 300 finite numbers"):
-        handler.handle(update("all", 0, np.where(y == y[3], np.nan, y)))
+        handler.handle(ask("all", np.where(y == y[3], np.nan, y)))
+    with pytest.raises(ProtocolError, match=r"hospital.*a mask over 3 groups"):
+        handler.handle(ask("all", y, n_groups=2))
+    with pytest.raises(ProtocolError, match=r"hospital.*and a strength"):
+        handler.handle(replace(ask("all", y), strength=np.nan))
     with pytest.raises(ProtocolError, match=r"hospital.*a mask over its 300 rows"):
         handler.handle(open_fit("fold 2", n_rows=299))
 
@@ -529,9 +578,9 @@ def test_a_handler_closes_the_fit_before_the_last_two() -> None:
     for fit in ("a", "b", "c"):
         handler.handle(open_fit(fit))
     for fit in ("b", "c"):
-        handler.handle(StrengthRequest(study="s", fit=fit, residual=y))
+        handler.handle(ask(fit, y))
     with pytest.raises(ProtocolError, match="has closed it"):
-        handler.handle(StrengthRequest(study="s", fit="a", residual=y))
+        handler.handle(ask("a", y))
 
 
 def test_a_fit_that_was_opened_again_counts_as_a_new_one() -> None:
@@ -539,7 +588,7 @@ def test_a_fit_that_was_opened_again_counts_as_a_new_one() -> None:
     handler = RegressionHandler.holding("hospital", parts["party0"])
     for fit in ("a", "b"):
         handler.handle(open_fit(fit))
-        handler.handle(StrengthRequest(study="s", fit=fit, residual=y))
+        handler.handle(ask(fit, y))
     for fit in ("a", "c"):
         handler.handle(open_fit(fit))
-    handler.handle(StrengthRequest(study="s", fit="a", residual=y))
+    handler.handle(ask("a", y))

@@ -343,11 +343,11 @@ def test_a_constant_column_is_the_intercept_where_none_is_fitted(value: float) -
     assert not design.constant.any()
     assert np.mean(design.columns[:, 1] ** 2) == pytest.approx(1.0, rel=1e-12)
     y = 3.0 + x[:, 0] + 0.1 * rng.standard_normal(50)
-    path = trace_path(
+    (point,) = trace_path(
         design, y, FAMILIES["gaussian"], Penalty.build("none"), np.array([0.0]), fit_intercept=False, tolerance=1e-10
     )
     expected = np.linalg.lstsq(np.column_stack([x[:, 0], np.ones(50)]), y)[0]
-    np.testing.assert_allclose(next(path).coef * [1.0, value], expected, rtol=1e-6)
+    np.testing.assert_allclose(point.coef * [1.0, value], expected, rtol=1e-6)
 
 
 def test_a_column_of_zeros_is_constant_with_and_without_centring() -> None:

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from tests.builders import CONTINUOUS, correlated_normals, make_federation
 from verticopula.privacy.budget import ColumnBudget, StudyBudget
 from verticopula.privacy.noise import SeededNoise
-from verticopula.protocol.messages import CompletedRanksRequest
+from verticopula.protocol.rank_messages import CompletedRanksRequest
 from verticopula.protocol.rank_methods import ask_completed
 from verticopula.stats.copula import FittedCopula, Layout
 from verticopula.stats.evcds import prepare_missing

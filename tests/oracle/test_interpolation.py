@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verticopula.stats.interpolation import interpolate, interpolate_where
+from verticopula.stats.interpolation import interpolate
 
 
 @given(
@@ -22,9 +22,3 @@ def test_heights_are_those_of_numpy(n: int, points: int, even: bool, crowded: bo
     expected = np.interp(at, grid, heights)
     np.testing.assert_allclose(interpolate(at, grid, heights), expected, rtol=1e-13, atol=1e-13)
     np.testing.assert_array_equal(interpolate(at[:, None], grid, heights)[:, 0], interpolate(at, grid, heights))
-    seen = rng.random(2 * at.size) < 0.5
-    seen[np.flatnonzero(np.cumsum(seen) > at.size)] = False
-    out = np.full(seen.size, 7.0)
-    interpolate_where(seen, at, grid, heights, out)
-    np.testing.assert_array_equal(out[seen], interpolate(at, grid, heights)[: seen.sum()])
-    assert np.all(out[~seen] == 7.0)

@@ -13,6 +13,7 @@ from scipy.special import comb, ndtr
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.columns import Column
 from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
+from verticopula.stats.printed import rank_correlation
 from verticopula.stats.printed.bernstein_margins import (
     GRID,
     BernsteinMargin,
@@ -92,6 +93,19 @@ def test_kendall_is_the_share_of_concordant_less_discordant_pairs() -> None:
                 if a < b
             ]
             assert found[j, k] == pytest.approx(np.mean(signs), abs=1e-6)
+
+
+@pytest.mark.parametrize("few", [1, 2**15])
+def test_kendall_of_many_places_with_ties_in_counts_of_either_size(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_correlation, "_FEW", few)
+    rng = np.random.default_rng(9)
+    observed = rng.random((400, 4)) < 0.8
+    values = np.rint(100.0 * (rng.standard_normal((400, 1)) + rng.standard_normal((400, 4))))
+    values[:, 3] = rng.random(400) < 0.3  # two places only
+    signs = np.sign(values[:, None] - values) * (observed[:, None] & observed)
+    pairs = (observed[:, None] & observed & ~np.eye(400, dtype=bool)[..., None]).astype(float)
+    expected = np.einsum("abj,abk->jk", signs, signs) / np.einsum("abj,abk->jk", pairs, pairs)
+    np.testing.assert_allclose(kendall(values, observed), expected, atol=1e-12)
 
 
 def test_spearman_is_the_sample_correlation_over_common_subjects() -> None:
@@ -297,3 +311,12 @@ def test_without_rounds_the_margin_is_the_observed_one() -> None:
     margin, used = margin_spline(NUMBER, values, observed, [], DEFAULT_INTERPRETATION)
     np.testing.assert_array_equal(margin.knots, np.arange(6.0))
     np.testing.assert_array_equal(used, np.arange(6.0))
+
+
+@pytest.mark.parametrize("rows", [100, 2**15, 40_000])
+def test_counts_behind_a_place_are_those_of_any_number_of_subjects(rows: int) -> None:
+    """A row stands for 32 subjects: of more than a million the number of a row has more than 16 bits."""
+    for place in {0, 50, rows // 2, rows - 1}:
+        counts = np.zeros(rows, dtype=np.int32)
+        rank_correlation._add_to_larger(counts, np.uint64(place))
+        np.testing.assert_array_equal(counts, np.arange(rows) > place)

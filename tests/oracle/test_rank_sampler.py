@@ -11,8 +11,9 @@ from scipy import stats
 
 from tests.oracle.naive import flip_one_by_one, goodness_of_fit, rank_moments, rank_pmf
 from verticopula.privacy.coins import flip_probability
-from verticopula.privacy.noise import SeededNoise
-from verticopula.stats.ranks import FairCoins, draw_binomial_ranks, flip_comparisons, sort_with_ties, sum_triangle
+from verticopula.privacy.noise import Keystream, SeededNoise
+from verticopula.stats.binomial_ranks import draw_binomial_ranks
+from verticopula.stats.ranks import FairCoins, find_places, flip_comparisons, sort_with_ties, sum_triangle
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,6 +39,10 @@ def make_values(n: int, ties: str, seed: int = 0) -> Floats:
         return rng.permutation(n).astype(np.float64)
     levels = 2 if ties == "binary" else max(2, n // 3)
     return rng.integers(0, levels, n).astype(np.float64)
+
+
+def draw_from_one_stream(values: Floats, epsilon: float, keystream: Keystream) -> NDArray[np.int32]:
+    return draw_binomial_ranks(values, epsilon, lambda label: keystream)
 
 
 def draw_fast(values: Floats, epsilon: float, times: int, label: str) -> Ints:
@@ -92,6 +97,9 @@ def test_places_of_ties_are_those_of_a_stable_sort_and_binary_searches(
     np.testing.assert_array_equal(order, expected)
     np.testing.assert_array_equal(lower, np.searchsorted(values[expected], values[expected], side="left"))
     np.testing.assert_array_equal(upper, np.searchsorted(values[expected], values[expected], side="right"))
+    below, not_above = find_places(values)
+    np.testing.assert_array_equal(below, np.searchsorted(values[expected], values, side="left"))
+    np.testing.assert_array_equal(not_above, np.searchsorted(values[expected], values, side="right"))
 
 
 # ---- moments -----------------------------------------------------------------------------
@@ -140,7 +148,7 @@ def test_the_double_loop_itself_has_these_moments(n: int, ties: str) -> None:
 def test_every_rank_has_its_exact_distribution(n: int, ties: str, sampler: str) -> None:
     epsilon, times = 0.8, 2_000
     values = make_values(n, ties, seed=n + 1)
-    draw = flip_comparisons if sampler == "exact" else draw_binomial_ranks
+    draw = flip_comparisons if sampler == "exact" else draw_from_one_stream
     keystream = SeededNoise(31).stream(sampler, ties, str(n))
     drawn = np.array([draw(values, epsilon, keystream) for _ in range(times)])
     theta = flip_probability(epsilon)
@@ -195,12 +203,12 @@ def test_many_subjects_have_standardised_noise(n: int, ties: str) -> None:
 def test_binomial_ranks_are_independent_between_subjects() -> None:
     values = make_values(60, "none")
     keystream = SeededNoise(32).stream("independent")
-    drawn = np.array([draw_binomial_ranks(values, 0.5, keystream) for _ in range(2_000)])
+    drawn = np.array([draw_from_one_stream(values, 0.5, keystream) for _ in range(2_000)])
     mean, covariance = rank_moments(values, flip_probability(0.5))
     check_moments(drawn, mean, np.diag(np.diag(covariance)))
 
 
 def test_one_subject_or_none_has_nothing_to_compare() -> None:
-    for draw in (flip_comparisons, draw_binomial_ranks):
+    for draw in (flip_comparisons, draw_from_one_stream):
         np.testing.assert_array_equal(draw(np.array([4.0]), 1.0, SeededNoise(0).stream("one")), [1])
         assert draw(np.empty(0), 1.0, SeededNoise(0).stream("none")).size == 0

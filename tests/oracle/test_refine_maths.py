@@ -20,8 +20,10 @@ from verticopula.data.missingness import count_common, summarise_missingness
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.columns import Column, ColumnKey
+from verticopula.stats import em
 from verticopula.stats.copula import Layout
 from verticopula.stats.em import (
+    PackedMoments,
     Pattern,
     count_together,
     em_step,
@@ -108,7 +110,7 @@ def test_an_em_step_never_lowers_the_likelihood(q: int, n: int, far: bool, seed:
         # Few subjects and no ridge: the maximum may lie at a singular matrix, where EM is heading.
         if np.linalg.eigvalsh(covariance)[0] < 1e-6:
             break
-        covariance = em_step(covariance, moments)
+        covariance = em_step(covariance, PackedMoments.of(moments))
         np.testing.assert_array_equal(covariance, covariance.T)
         if np.linalg.eigvalsh(covariance)[0] < 1e-6:
             break
@@ -141,7 +143,7 @@ def test_one_em_step_on_complete_data_gives_the_second_moments(prior: float) -> 
     rng = np.random.default_rng(2)
     readings = rng.standard_normal((30, 4))
     moments = gather_moments(readings, find_patterns(np.ones((30, 4), dtype=bool)))
-    found = em_step(random_covariance(4, rng), moments, prior)
+    found = em_step(random_covariance(4, rng), PackedMoments.of(moments), prior)
     np.testing.assert_allclose(found, (readings.T @ readings + prior * np.eye(4)) / (30 + prior), atol=1e-12)
 
 
@@ -159,12 +161,16 @@ def naive_em_step(covariance: Floats, readings: Floats, observed: Bools) -> Floa
     return total / len(readings)
 
 
+@pytest.mark.parametrize("largest", [0.0, 1e6], ids=["from the covariance", "from the precision"])
 @pytest.mark.parametrize("seed", range(3))
-def test_an_em_step_completes_every_subject_with_its_conditional_moments(seed: int) -> None:
+def test_an_em_step_completes_every_subject_with_its_conditional_moments(
+    seed: int, largest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(em, "EM_TUNING", em.EmTuning(largest_precision=largest))
     rng = np.random.default_rng(seed)
     observed = np.array(list(itertools.product((True, False), repeat=3)) * 4)  # the empty pattern too
     readings = np.where(observed, rng.standard_normal(observed.shape), 0.0)
-    found = em_step(THREE, gather_moments(readings, find_patterns(observed)))
+    found = em_step(THREE, PackedMoments.of(gather_moments(readings, find_patterns(observed))))
     np.testing.assert_allclose(found, naive_em_step(THREE, readings, observed), atol=1e-12)
 
 
@@ -180,7 +186,7 @@ def test_em_finds_the_correlation_under_mar_where_pairs_do_not() -> None:
     covariance = start_covariance(moments, 3)
     pairwise = covariance.copy()
     for _ in range(100):
-        covariance = em_step(covariance, moments)
+        covariance = em_step(covariance, PackedMoments.of(moments))
     # 5 standard errors with the 60 % that are observed
     np.testing.assert_allclose(to_correlation(covariance), truth, atol=5 / math.sqrt(0.6 * n))
     assert pairwise[0, 1] < 0.67  # 3 standard errors and more below
@@ -267,7 +273,7 @@ def test_errors_of_corrections_need_patterns_sums_only(seed: int) -> None:
     covariance, links = to_correlation(random_covariance(5, rng)), rng.uniform(0.5, 1.0, 5)
     patterns = find_patterns(observed)
     overlap = count_together(patterns, 5)
-    np.testing.assert_array_equal(overlap, count_common(observed))
+    np.testing.assert_array_equal(overlap, count_common(observed.T))
     found = correction_errors(gather_moments(readings, patterns), covariance, links, overlap)
     expected = naive_correction_errors(readings, covariance, links, observed)
     assert expected.all()
@@ -315,7 +321,7 @@ def test_unknown_pairs_start_independent_given_the_others() -> None:
     assert start[1, 2] == pytest.approx(0.6 * 0.5, abs=5 / math.sqrt(n / 2))
     covariance = start
     for _ in range(20):
-        covariance = em_step(covariance, moments)
+        covariance = em_step(covariance, PackedMoments.of(moments))
     assert covariance[1, 2] == pytest.approx(0.3, abs=5 / math.sqrt(n / 2))  # EM learns nothing about it
 
 

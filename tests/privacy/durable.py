@@ -16,9 +16,12 @@ from tests.builders import CONTINUOUS, identify, make_federation
 from verticopula.data.column_encoding import EncodedColumn
 from verticopula.data.tables import AlignedTable
 from verticopula.privacy.noise import SecureNoise
-from verticopula.protocol.messages import ColumnQuery, ReleaseRequest
+from verticopula.protocol.party.charging import Charging
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.party_store import StudyStores
+from verticopula.protocol.party.rank_handler import RankHandler
 from verticopula.protocol.party.study_removal import remove_study
+from verticopula.protocol.rank_messages import ColumnQuery, ReleaseRequest
 from verticopula.protocol.wire import encode
 from verticopula.schema.federation import Federation
 from verticopula.storage.blobs import FolderBlobs
@@ -47,9 +50,8 @@ def make(vault: Vault, name: str = "left", **settings: Any) -> LocalParty:
     given = {
         "noise": SecureNoise(),
         "ledger": vault.ledger,
-        "replies": vault.replies,
-        "fits": vault.fits,
-        "account": TableAccount(identify(vault, (f"s{i}" for i in range(N))), {}),
+        "stores": StudyStores(vault.replies, vault.fits),
+        "charging": Charging(TableAccount(identify(vault, (f"s{i}" for i in range(N))), {})),
     }
     return LocalParty(AlignedTable(federation(name).party(name), columns), **{**given, **settings})
 
@@ -90,7 +92,7 @@ def die_at(point: str) -> None:
     elif point == "after append":
         Vault._write_head = die  # type: ignore[method-assign]
     elif point == "before draw":
-        LocalParty._release = die  # type: ignore[method-assign]
+        RankHandler.answer = die  # type: ignore[method-assign]
     elif point == "after draw":
         FolderBlobs.put = die  # type: ignore[method-assign]
     elif point == "while storing":

@@ -13,16 +13,11 @@ from tests.agreements import agree, place_request, proposal_of
 from tests.builders import CONTINUOUS, make_federation
 from tests.members import KEY, make_member
 from verticopula import Federation, Policy
-from verticopula.protocol.messages import (
-    BeginReply,
-    BeginRequest,
-    ColumnQuery,
-    PlaceRequest,
-    ReleaseRequest,
-    Reply,
-    StudyProposal,
-)
+from verticopula.protocol.consent_messages import StudyProposal
+from verticopula.protocol.messages import Reply
 from verticopula.protocol.party.member import Member
+from verticopula.protocol.rank_messages import ColumnQuery, ReleaseRequest
+from verticopula.protocol.study_messages import BeginReply, BeginRequest, PlaceRequest
 from verticopula.protocol.study_proposal import StudyContext, federation_fingerprint
 
 N = 120

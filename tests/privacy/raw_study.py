@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from tests.builders import CONTINUOUS, make_federation, make_tables
 from verticopula.data.tables import align_tables
 from verticopula.errors import PartyUnavailable
+from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.noise import Keystream
 from verticopula.privacy.policy import Policy
-from verticopula.protocol.messages import (
-    Reply,
-    Request,
-)
+from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import RAW_REGRESSION
@@ -91,11 +89,19 @@ def complete_cases() -> dict[str, pl.DataFrame]:
     return {p.name: joined.select([c.name for c in p.columns]) for p in federation().parties}
 
 
-def parties(policies: Mapping[str, Policy] | None = None) -> dict[str, LocalParty]:
+def parties(
+    policies: Mapping[str, Policy] | None = None, frames: Mapping[str, pl.DataFrame] | None = None
+) -> dict[str, LocalParty]:
     chosen = dict.fromkeys(("hub", "north", "south"), ALLOWED) | dict(policies or {})
     return {
-        name: LocalParty(table, noise=Untouchable(), ledger=Ledger(), policy=chosen[name])
-        for name, table in align_tables(federation(), tables()).items()
+        name: LocalParty(
+            table,
+            noise=Untouchable(),
+            ledger=Ledger(),
+            policy=chosen[name],
+            authenticity=shared_authenticity(b"k" * 16),
+        )
+        for name, table in align_tables(federation(), frames or tables()).items()
     }
 
 

@@ -36,27 +36,16 @@ from verticopula.matching.keyed_hashes import cohort_digest
 from verticopula.matching.private_intersection import mask_points, new_mask, points_of
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.statement import party_epsilons, state_privacy
-from verticopula.protocol.messages import (
-    AgreementRequest,
-    BeginRequest,
-    BlockRequest,
-    CloseRequest,
-    CompletedRanksRequest,
-    ConsentRequest,
-    DesignRequest,
-    Imputation,
-    MaskRequest,
-    PlaceRequest,
-    ReleaseRequest,
-    Reply,
-    Request,
-    SumsProofRequest,
-    UpdateRequest,
-)
+from verticopula.protocol.consent_messages import AgreementRequest, ConsentRequest
+from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
+from verticopula.protocol.rank_messages import CompletedRanksRequest, Imputation, ReleaseRequest
+from verticopula.protocol.regression_messages import DesignRequest, EnteringColumnsRequest, ResponseRequest
 from verticopula.protocol.shared_rounds import ask_consent, ask_presence, collect
+from verticopula.protocol.strict_messages import SumsProofRequest
 from verticopula.protocol.study_lifecycle import begin_study
+from verticopula.protocol.study_messages import BeginRequest, BlockRequest, CloseRequest, MaskRequest, PlaceRequest
 from verticopula.protocol.study_proposal import StudyContext, check_proposal, federation_fingerprint, propose
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import drive
@@ -238,14 +227,14 @@ def exact_fit(vault: Any, clock: Callable[[], float]) -> Member:
     one = member("left", policy=Policy(methods=("raw-glm",), consent_days=30), vault=vault, clock=clock)
     one.handle(place_of(answered(one.handle(opening(method="raw-glm")))))
     agree_in(one, method="raw-glm", subjects=np.ones(120, dtype=bool))
-    one.handle(DesignRequest("study", "fit", None, "y", True, None, None, "lasso", 3.7))
+    one.handle(DesignRequest("study", "fit", None, "y", True, None, None))
     one.handle(step(0))
     return one
 
 
-def step(number: int) -> UpdateRequest:
-    target = np.random.default_rng(number).normal(size=120)
-    return UpdateRequest("study", "fit", number, "main", "plain", 0.0, 1.0, 1e-6, False, target)
+def step(number: int) -> EnteringColumnsRequest:
+    residual = np.random.default_rng(number).normal(size=120)
+    return EnteringColumnsRequest("study", "fit", number, 0.0, np.zeros(1, dtype=bool), residual)
 
 
 def test_a_regression_on_exact_values_ends_with_the_consent() -> None:
@@ -336,11 +325,48 @@ def test_a_seed_that_the_policy_no_longer_allows_ends_a_study() -> None:
     assert len(vault.ledger) == 0
 
 
+def test_fits_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is written down for the study, with all before it, and in the ledger."""
+    monkeypatch.setattr("verticopula.protocol.party.study_consents._MOST_PLACES", 3)
+    one = exact_fit(MemoryVault(), lambda: 1e9)
+    asked = [DesignRequest("study", name, None, "y", True, None, None) for name in ("a", "b", "c")]
+    for request in asked[:2]:
+        one.handle(request)
+    with pytest.raises(ProtocolError, match="more was asked for"):
+        one.handle(asked[2])
+    assert len(one.vault.ledger) == 3
+
+
+def test_the_name_of_a_fit_is_short() -> None:
+    one = exact_fit(MemoryVault(), lambda: 1e9)
+    with pytest.raises(ProtocolError, match="more was asked for"):
+        one.handle(DesignRequest("study", "d" * 1_000, None, "y", True, None, None))
+    assert len(one.vault.ledger) == 1
+
+
+def test_a_response_is_asked_for_once() -> None:
+    """Every set of people would be another reply that is stored, and another line of the ledger."""
+    one = exact_fit(MemoryVault(), lambda: 1e9)
+    one.handle(ResponseRequest("study", "y", np.ones(120, dtype=bool)))
+    before = len(one.vault.ledger)
+    with pytest.raises(ProtocolError, match="another response y was asked for"):
+        one.handle(ResponseRequest("study", "y", np.arange(120) < 100))
+    assert len(one.vault.ledger) == before
+
+
 def test_a_policy_that_forbids_exact_values_ends_a_regression() -> None:
     vault = MemoryVault()
     one = exact_fit(vault, lambda: 1e9)
     one._parties["study"].policy = Policy(methods=("strict",))
     with pytest.raises(PolicyRefused, match="raw-glm"):
+        one.handle(step(1))
+
+
+def test_a_policy_that_stops_sharing_a_column_ends_a_regression() -> None:
+    """The column was asked for, and has not left yet."""
+    one = exact_fit(MemoryVault(), lambda: 1e9)
+    one._parties["study"].policy = Policy(methods=("raw-glm",), columns=("y",))
+    with pytest.raises(PolicyRefused, match="does not share column 'a'"):
         one.handle(step(1))
 
 

@@ -18,16 +18,9 @@ from verticopula.data.tables import align_tables
 from verticopula.errors import AlignedWarning, VerticopulaError
 from verticopula.privacy.noise import SecureNoise
 from verticopula.privacy.policy import Caps
-from verticopula.protocol.messages import (
-    AgreementReply,
-    CompletedRanksReply,
-    CompletedRanksRequest,
-    ConsentReply,
-    Imputation,
-    PresenceReply,
-    ReleaseReply,
-)
+from verticopula.protocol.consent_messages import AgreementReply, ConsentReply, PresenceReply
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.rank_messages import CompletedRanksReply, CompletedRanksRequest, Imputation, ReleaseReply
 from verticopula.storage.ledger import Ledger
 
 METHODS = ["evcds", "ievcds", "refined"]

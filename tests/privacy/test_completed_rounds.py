@@ -26,15 +26,16 @@ from verticopula.privacy.budget import coins_per_comparison, rank_coins
 from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import Keystream, Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import CappedEpsilons, Caps, capped_epsilons
-from verticopula.protocol.messages import (
+from verticopula.protocol.consent_messages import ConsentRequest
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.rank_handler import complete_column
+from verticopula.protocol.rank_messages import (
     ColumnQuery,
     CompletedRanksReply,
     CompletedRanksRequest,
-    ConsentRequest,
     Imputation,
     ReleaseRequest,
 )
-from verticopula.protocol.party.local_party import LocalParty, complete_column
 from verticopula.schema.columns import Column
 from verticopula.schema.units import Unit
 from verticopula.storage.ledger import Ledger
@@ -510,8 +511,8 @@ def test_a_party_that_allows_one_round_but_not_ten_refuses_before_anybody_releas
     def never(*args: Any) -> None:
         raise AssertionError("something was drawn")
 
-    monkeypatch.setattr("verticopula.protocol.party.local_party.flip_comparisons", never)
-    monkeypatch.setattr("verticopula.protocol.party.local_party.release_cells", never)
+    monkeypatch.setattr("verticopula.protocol.party.rank_handler.flip_comparisons", never)
+    monkeypatch.setattr("verticopula.protocol.party.rank_handler.release_cells", never)
     with pytest.raises(BudgetExceeded, match="right"):
         Synthesizer(study(), rounds=10, **settings).fit(tables(), policies=policies, ledger=tmp_path / "l.jsonl")
     assert not (tmp_path / "l.jsonl").exists()

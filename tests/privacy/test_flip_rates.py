@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from tests.builders import CONTINUOUS, make_federation, make_party
 from verticopula.privacy.noise import Keystream, SecureNoise, SeededNoise
 from verticopula.privacy.release import Release
-from verticopula.protocol.messages import ColumnQuery, ReleaseReply, ReleaseRequest
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.rank_messages import ColumnQuery, ReleaseReply, ReleaseRequest
 from verticopula.schema.federation import Federation
 from verticopula.stats.margin_cells import to_cells
 

@@ -25,16 +25,11 @@ from tests.privacy.member_study import (
     tables,
 )
 from verticopula import Policy
-from verticopula.data.tables import normalise_ids
+from verticopula.data.id_checks import normalise_ids
 from verticopula.errors import PolicyRefused, ProtocolError, SchemaError
 from verticopula.matching.private_intersection import points_digest, points_of
 from verticopula.privacy.policy_file import PolicyFile
-from verticopula.protocol.messages import (
-    MaskReply,
-    MaskRequest,
-    PlaceRequest,
-    SignedPoints,
-)
+from verticopula.protocol.study_messages import MaskReply, MaskRequest, PlaceRequest, SignedPoints
 
 # ---- places ------------------------------------------------------------------------------
 

@@ -29,15 +29,9 @@ from verticopula import NotPrivateWarning, Policy, Synthesizer
 from verticopula.data.synthetic_marks import read_file_mark
 from verticopula.errors import BudgetExceeded, LedgerError, ProtocolError
 from verticopula.privacy.policy import Caps
-from verticopula.protocol.messages import (
-    BlockReply,
-    BlockRequest,
-    CloseReply,
-    CloseRequest,
-    PresenceReply,
-    PresenceRequest,
-)
+from verticopula.protocol.consent_messages import PresenceReply, PresenceRequest
 from verticopula.protocol.study_lifecycle import close_study, deliver_blocks
+from verticopula.protocol.study_messages import BlockReply, BlockRequest, CloseReply, CloseRequest
 from verticopula.protocol.wire import encode
 from verticopula.storage.vault import Vault
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -118,7 +112,7 @@ def test_a_table_or_key_changed_before_the_place_is_known_does_not_go_on(seed: i
 def test_one_organisation_may_be_two_parties() -> None:
     vault = MemoryVault()
     members = make_members(federation(), tables(), right={"vault": vault}, third={"vault": vault})
-    Synthesizer(federation()).fit_transport(InProcessTransport(members), study="study")
+    Synthesizer(federation(), "refined").fit_transport(InProcessTransport(members), study="study")
     assert {entry.party for entry in vault.ledger} == {"right", "third"}
 
 
@@ -137,10 +131,10 @@ def test_a_ledger_that_lost_entries_is_not_opened_again() -> None:
 
 def test_closing_tells_every_ledgers_end() -> None:
     members = make_members(federation(), tables())
-    Synthesizer(federation(), epsilon=1.0).fit_transport(InProcessTransport(members), study="study")
+    Synthesizer(federation(), "refined", epsilon=1.0).fit_transport(InProcessTransport(members), study="study")
     heads = run(close_study(federation(), "study"), members)
     assert heads == {name: m.vault.head() for name, m in members.items()}
-    again = Synthesizer(federation(), epsilon=1.0)
+    again = Synthesizer(federation(), "refined", epsilon=1.0)
     again.fit_transport(InProcessTransport(members), study="next", witnesses=heads)
     with pytest.raises(ProtocolError, match="was not asked to open"):
         run(close_study(federation(), "unknown"), members)
@@ -157,7 +151,7 @@ def block(**values: Any) -> BlockRequest:
 def test_a_block_is_written_at_its_own_party_only(tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in tables()}
     members = make_members(federation(), tables(), **{name: {"out": folder} for name, folder in folders.items()})
-    fit = Synthesizer(federation(), epsilon=8.0).fit_transport(InProcessTransport(members), study="study")
+    fit = Synthesizer(federation(), "refined", epsilon=8.0).fit_transport(InProcessTransport(members), study="study")
     values = fit.draw(30)
     run(deliver_blocks(federation(), "study", values), members)
     expected = fit.decode(values)
@@ -171,7 +165,9 @@ def test_a_block_is_written_at_its_own_party_only(tmp_path: Path) -> None:
 def test_a_seeded_block_says_that_it_is_not_private(tmp_path: Path) -> None:
     members = make_members(federation(), tables(), out=tmp_path)
     with pytest.warns(NotPrivateWarning):
-        fit = Synthesizer(federation(), random_state=1).fit_transport(InProcessTransport(members), study="study")
+        fit = Synthesizer(federation(), "refined", random_state=1).fit_transport(
+            InProcessTransport(members), study="study"
+        )
     run(deliver_blocks(federation(), "study", fit.draw(5)), members)
     assert "NOT PRIVATE" in (tmp_path / "study" / "READ-ME-FIRST.txt").read_text()
 
@@ -208,7 +204,7 @@ def test_a_block_that_does_not_fit_is_not_written(tmp_path: Path, request_: Bloc
 
 def test_a_block_may_have_empty_values_and_missing_rows(tmp_path: Path) -> None:
     members = make_members(federation(), tables(), out=tmp_path)
-    fit = Synthesizer(federation(), epsilon=8.0).fit_transport(InProcessTransport(members), study="study")
+    fit = Synthesizer(federation(), "refined", epsilon=8.0).fit_transport(InProcessTransport(members), study="study")
     values = fit.draw(30)
     for key, own in values.items():
         own[3:5] = np.nan
@@ -225,7 +221,7 @@ def test_a_block_with_an_empty_value_in_a_required_column_is_not_written(tmp_pat
     """It is empty where the whole row is: there the party does not know the synthetic person."""
     strict = all_required(federation(), but={"y", "a", "n", "g", "o", "z"} - {required})
     members = make_members(strict, tables(), out=tmp_path)
-    Synthesizer(strict, epsilon=8.0).fit_transport(InProcessTransport(members), study="study")
+    Synthesizer(strict, "refined", epsilon=8.0).fit_transport(InProcessTransport(members), study="study")
     gap = block()
     place = gap.columns.index(required)
     gap.values[place][1] = np.nan

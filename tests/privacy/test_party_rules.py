@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,10 @@ from verticopula.privacy.noise import Keystream, SecureNoise, SeededNoise
 from verticopula.privacy.policy import Caps, Policy, capped_epsilons
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import state_privacy
-from verticopula.protocol.messages import (
-    MESSAGE_VERSION,
-    ColumnQuery,
-    PresenceReply,
-    PresenceRequest,
-    ReleaseReply,
-    ReleaseRequest,
-)
+from verticopula.protocol.consent_messages import PresenceReply, PresenceRequest
+from verticopula.protocol.message_version import MESSAGE_VERSION
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.rank_messages import ColumnQuery, ReleaseReply, ReleaseRequest
 from verticopula.schema.federation import Federation
 from verticopula.schema.units import Unit
 from verticopula.storage.ledger import Ledger, read_ledger
@@ -295,20 +289,38 @@ def test_the_binomial_sampler_is_charged_at_the_block() -> None:
     assert (ranks.coins_epsilon, ranks.coins_count) == (0.25, 2 * (N - 1))
 
 
-class SlowPolicy(Policy):
-    """Lets two threads pass the check before either goes on, unless they are kept apart."""
+class WatchedLock:
+    """A lock that tells when somebody has to wait for it."""
+
+    def __init__(self, waits: threading.Event) -> None:
+        self._lock, self._waits = threading.Lock(), waits
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._waits.set()
+            self._lock.acquire()
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.release()
+
+
+class MeetingPolicy(Policy):
+    """Who has passed the check goes on once the other has passed it too, or waits for the ledger."""
 
     def check(self, *args: Any) -> None:
         super().check(*args)
-        with contextlib.suppress(threading.BrokenBarrierError):
-            BARRIER.wait(timeout=1.0)
+        PASSED.append(threading.get_ident())
+        if len(set(PASSED)) == 2:
+            MET.set()
+        MET.wait()
 
 
-BARRIER = threading.Barrier(2)
+MET, PASSED = threading.Event(), list[int]()
 
 
 def test_two_requests_at_once_cannot_both_take_the_last_of_the_budget() -> None:
-    local = party(noise=SecureNoise(), policy=SlowPolicy(caps=Caps(client=3.0)))
+    local = party(noise=SecureNoise(), policy=MeetingPolicy(caps=Caps(client=3.0)))
+    local.ledger._lock = WatchedLock(MET)  # type: ignore[attr-defined]
     outcomes: list[str] = []
 
     def ask(study: str) -> None:

@@ -47,7 +47,7 @@ def make_members(path: Path) -> dict[str, Member]:
 
 
 def study(members: dict[str, Member], **settings: Any) -> Synthesizer:
-    return Synthesizer(FEDERATION, epsilon=1.0, **settings).fit_transport(InProcessTransport(members))
+    return Synthesizer(FEDERATION, "refined", epsilon=1.0, **settings).fit_transport(InProcessTransport(members))
 
 
 @pytest.mark.parametrize(

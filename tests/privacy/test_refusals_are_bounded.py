@@ -14,10 +14,11 @@ from tests.builders import make_federation
 from tests.members import MemoryVault, make_member
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError
-from verticopula.protocol.messages import BeginRequest, ConsentRequest
+from verticopula.protocol.consent_messages import ConsentRequest
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.party.study_refusals import StudyRefusals
+from verticopula.protocol.study_messages import BeginRequest
 from verticopula.protocol.study_proposal import StudyContext, federation_fingerprint
 from verticopula.transport.in_process_transport import InProcessTransport
 

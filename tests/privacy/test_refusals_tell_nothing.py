@@ -28,15 +28,10 @@ from verticopula.data.column_encoding import encode_column
 from verticopula.data.tables import OwnTable
 from verticopula.errors import CellsWarning, VerticopulaError
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.protocol.messages import (
-    ColumnQuery,
-    ConsentRequest,
-    PresenceRequest,
-    ReleaseRequest,
-    Reply,
-    Request,
-)
+from verticopula.protocol.consent_messages import ConsentRequest, PresenceRequest
+from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.member import Member
+from verticopula.protocol.rank_messages import ColumnQuery, ReleaseRequest
 from verticopula.schema.columns import Column
 from verticopula.storage.record_store import MemoryRecords
 from verticopula.storage.vault import Vault

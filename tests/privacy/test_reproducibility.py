@@ -12,7 +12,7 @@ from tests.builders import CONTINUOUS, fit_seeded, make_party
 from tests.oracle.naive import goodness_of_fit
 from verticopula import Federation, NotPrivateWarning, Synthesizer
 from verticopula.privacy.noise import SecureNoise, SeededNoise, derive_key, server_generator
-from verticopula.protocol.messages import ColumnQuery, ReleaseReply, ReleaseRequest
+from verticopula.protocol.rank_messages import ColumnQuery, ReleaseReply, ReleaseRequest
 
 PARTIES: dict[str, dict[str, dict[str, Any]]] = {
     "left": {"y": CONTINUOUS, "flag": {"kind": "binary"}},
@@ -51,19 +51,19 @@ FORWARD, BACKWARD = ("left", "middle", "right"), ("right", "middle", "left")
 
 
 def test_the_same_seed_gives_the_same_study() -> None:
-    first, second = (fit_seeded(federation_in(FORWARD), tables(), 7, epsilon=3.0) for _ in range(2))
+    first, second = (fit_seeded(federation_in(FORWARD), tables(), 7, method="refined", epsilon=3.0) for _ in range(2))
     np.testing.assert_array_equal(first.correlation_, second.correlation_)
     for _ in range(2):  # the k-th sample of the one is the k-th of the other
         for one, two in zip(first.sample(50).values(), second.sample(50).values(), strict=True):
             assert one.equals(two)
     assert not first.sample(50)["left"].equals(
-        fit_seeded(federation_in(FORWARD), tables(), 7, epsilon=3.0).sample(50)["left"]
+        fit_seeded(federation_in(FORWARD), tables(), 7, method="refined", epsilon=3.0).sample(50)["left"]
     )
 
 
 def test_the_order_of_parties_and_tables_changes_no_release() -> None:
-    first = fit_seeded(federation_in(FORWARD), tables(), 7, epsilon=3.0)
-    second = fit_seeded(federation_in(BACKWARD), dict(reversed(tables().items())), 7, epsilon=3.0)
+    first = fit_seeded(federation_in(FORWARD), tables(), 7, method="refined", epsilon=3.0)
+    second = fit_seeded(federation_in(BACKWARD), dict(reversed(tables().items())), 7, method="refined", epsilon=3.0)
     for key, margin in first.result_.copula.margins.items():
         np.testing.assert_array_equal(margin.probabilities, second.result_.copula.margins[key].probabilities)
     np.testing.assert_allclose(
@@ -72,13 +72,15 @@ def test_the_order_of_parties_and_tables_changes_no_release() -> None:
 
 
 def test_different_seeds_differ() -> None:
-    first, second = (fit_seeded(federation_in(FORWARD), tables(), seed, epsilon=3.0) for seed in (7, 8))
+    first, second = (
+        fit_seeded(federation_in(FORWARD), tables(), seed, method="refined", epsilon=3.0) for seed in (7, 8)
+    )
     assert not np.array_equal(first.correlation_, second.correlation_)
     assert not first.sample(50)["left"].equals(second.sample(50)["left"])
 
 
 def test_without_a_seed_no_two_studies_are_alike() -> None:
-    first, second = (Synthesizer(federation_in(FORWARD), epsilon=3.0).fit(tables()) for _ in range(2))
+    first, second = (Synthesizer(federation_in(FORWARD), "refined", epsilon=3.0).fit(tables()) for _ in range(2))
     assert first.privacy_.is_private
     assert not np.array_equal(first.correlation_, second.correlation_)
     assert not first.sample(50)["left"].equals(first.sample(50)["left"])
@@ -87,7 +89,7 @@ def test_without_a_seed_no_two_studies_are_alike() -> None:
 
 def test_a_seed_is_called_what_it_is() -> None:
     with pytest.warns(NotPrivateWarning, match="NOT PRIVATE"):
-        fitted = Synthesizer(federation_in(FORWARD), epsilon=3.0, random_state=1).fit(tables())
+        fitted = Synthesizer(federation_in(FORWARD), "refined", epsilon=3.0, random_state=1).fit(tables())
     assert not fitted.privacy_.is_private
     assert "NOT PRIVATE" in fitted.summary()
     assert {entry.noise for entry in fitted.ledger_} == {"seeded"}

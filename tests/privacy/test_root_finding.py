@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verticopula.privacy.root_finding import bisect, bisect_each, newton_step, newton_steps
+from verticopula.privacy.root_finding import bisect, newton_step, newton_steps
 
 ROOTS = st.floats(1e-9, 1e9)
 
@@ -49,13 +49,6 @@ def test_no_more_than_the_given_number_of_evaluations() -> None:
 
 def test_equal_ends_are_the_answer() -> None:
     assert bisect(lambda x: False, 2.0, 2.0) == 2.0
-
-
-@given(roots=st.lists(st.floats(-50.0, 50.0), min_size=1, max_size=5))
-def test_many_conditions_at_once_are_searched_like_one(roots: list[float]) -> None:
-    each = np.array(roots)
-    found = bisect_each(lambda x: x >= each, np.full(each.size, 64.0), np.full(each.size, -64.0), steps=40)
-    assert list(found) == [bisect(lambda x, root=root: x >= root, 64.0, -64.0, steps=40) for root in roots]
 
 
 def test_newtons_step_is_taken_inside_the_bracket_only_and_where_it_is_short() -> None:

@@ -27,7 +27,8 @@ from tests.builders import CONTINUOUS, identify, make_federation
 from tests.privacy.durable import OTHERS, open_and_close
 from verticopula.cli.app import app
 from verticopula.data.column_encoding import EncodedColumn
-from verticopula.data.tables import OwnTable, normalise_ids
+from verticopula.data.id_checks import normalise_ids
+from verticopula.data.tables import OwnTable
 from verticopula.errors import BudgetExceeded, LedgerError, VerticopulaError
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release, hash_line, spent_on, spent_on_people

@@ -21,9 +21,10 @@ from tests.privacy.durable import OTHERS, withdraw_people
 from tests.privacy.kept_parties import FEDERATION, TABLES, Parties
 from verticopula import NotPrivateWarning, Policy, Synthesizer, VerticalGLM
 from verticopula.errors import ConsentPending, LedgerError, ProtocolError, SettingsError
-from verticopula.network.stored_consent import StoredConsent
-from verticopula.protocol.messages import BeginReply, BeginRequest, PresenceReply
+from verticopula.network.party.stored_consent import StoredConsent
+from verticopula.protocol.consent_messages import PresenceReply
 from verticopula.protocol.study_lifecycle import begin_study
+from verticopula.protocol.study_messages import BeginReply, BeginRequest
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.protocol.wire import encode
 from verticopula.schema.defaults import SECONDS_PER_DAY
@@ -326,7 +327,7 @@ def test_a_steward_is_asked_again_where_people_withdrew_before_the_study_began(m
     """The yes was to another table. Once the study has begun, it keeps its table, and nobody is asked again."""
     store, asks = RequestStore(tmp_path / "requests.db"), Policy(allow_seeded=True, review="everything")
     consent = StoredConsent("right", store, asks, "f")
-    parties = made("one", policy=SEEDED, right={"policy": asks, "ask_steward": consent.request})
+    parties = made("one", policy=SEEDED, right={"policy": asks, "steward": consent})
     opening = BeginRequest("s", "vcds", federation_fingerprint(FEDERATION), "hash", None, 0, "")
     with pytest.raises(ConsentPending):
         parties.members["right"].handle(opening)

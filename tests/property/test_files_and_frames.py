@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verticopula.data.column_encoding import encode_column
+from verticopula.data.id_checks import normalise_ids
 from verticopula.data.table_files import read_table
-from verticopula.data.tables import normalise_ids
 from verticopula.schema.columns import Column
 from verticopula.schema.federation import IdRule
 from verticopula.schema.frames import to_polars

@@ -14,18 +14,18 @@ from verticopula.mpc import prime_field
 from verticopula.mpc.prime_field import (
     HALF,
     PRIME,
+    FieldStream,
+    GramSum,
     add,
     decode_signed,
     draw_field,
     element,
     encode_signed,
     expand_field,
-    gram,
     inner_product,
     multiply,
     pack_field,
     subtract,
-    subtract_expanded,
     total_of,
     unpack_field,
     weighted_gram,
@@ -40,6 +40,13 @@ MATRICES = arrays(np.uint64, array_shapes(min_dims=2, max_dims=2, max_side=7), e
 
 def as_field(values: list[int]) -> np.ndarray:
     return np.array(values, dtype=np.uint64)
+
+
+def gram(matrix: np.ndarray) -> np.ndarray:
+    """X'X."""
+    found = GramSum(matrix.shape[1])
+    found.add(matrix, np.arange(matrix.shape[1]))
+    return found.total()
 
 
 def exact_gram(matrix: np.ndarray) -> np.ndarray:
@@ -103,6 +110,21 @@ def test_sums_of_four_million_rows_are_exact() -> None:
 def test_block_sizes_leave_no_room_for_rounding() -> None:
     largest = 2**21 - 1  # of the highest limb
     assert prime_field.BLOCK_ROWS * largest**2 < 2**53
+    signed = 2**19 + 2**20 + 1  # of the sum of two signed limbs
+    assert prime_field.BLOCK_ROWS * signed**2 < 2**53
+    assert prime_field.BLOCKS_AT_ONCE * prime_field.BLOCK_ROWS * signed**2 + PRIME < 2**63
+
+
+@given(st.integers(1, 6), st.integers(0, 2**32))
+def test_blocks_with_some_of_the_columns_add_up(n_blocks: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    found, expected = GramSum(4), np.zeros((4, 4), dtype=object)
+    for _ in range(n_blocks):
+        columns = np.flatnonzero(rng.random(4) < 0.7)
+        block = rng.integers(0, PRIME, (5, columns.size), dtype=np.uint64)
+        found.add(block, columns)
+        expected[np.ix_(columns, columns)] += block.astype(object).T @ block.astype(object)
+    assert found.total().tolist() == (expected % PRIME).tolist()
     assert prime_field.BLOCKS_AT_ONCE * 2**53 + PRIME < 2**64
 
 
@@ -138,14 +160,16 @@ def test_bytes_that_are_no_elements_are_refused() -> None:
 
 @settings(max_examples=10)
 @given(st.sampled_from([1, 5, 16_384, 16_385, 40_000]), st.integers(0, 3))
-def test_what_seeds_stand_for_is_subtracted(size: int, count: int) -> None:
-    values = expand_field(bytes([9]).ljust(16), (size,))
-    seeds = [bytes([number]).ljust(16) for number in range(count)]
-    expected = values
-    for seed in seeds:
-        expected = subtract(expected, expand_field(seed, (size,)))
-    np.testing.assert_array_equal(subtract_expanded(values, seeds), expected)
-    np.testing.assert_array_equal(expand_field(bytes([9]).ljust(16), (size, 1))[:, 0], values)
+def test_what_a_seed_stands_for_does_not_depend_on_how_it_is_cut(size: int, count: int) -> None:
+    seed = bytes([9]).ljust(16)
+    values, stream, back = expand_field(seed, (size,)), FieldStream(seed, size), FieldStream(seed, size)
+    found = np.zeros(size, dtype=np.uint64)
+    for part in np.array_split(found, 3 * count + 1):
+        stream.add_to(part)
+    np.testing.assert_array_equal(found, values)
+    np.testing.assert_array_equal(expand_field(seed, (size, 1))[:, 0], values)
+    back.subtract_from(found)
+    assert not found.any()
 
 
 class Scripted(Keystream):

@@ -15,21 +15,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verticopula.errors import VersionMismatch, WireError
+from verticopula.mpc.sealed_messages import SignedPublicKey
 from verticopula.protocol import wire
-from verticopula.protocol.messages import (
-    MESSAGE_VERSION,
+from verticopula.protocol.consent_messages import ConsentRequest, SignedPresence, StudyProposal
+from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.protocol.rank_messages import (
     ColumnQuery,
     ColumnRelease,
     CompletedRanksRequest,
-    ConsentRequest,
-    DesignRequest,
     Imputation,
     ReleaseReply,
     ReleaseRequest,
-    SignedPresence,
-    StudyProposal,
-    UpdateReply,
-    UpdateRequest,
+)
+from verticopula.protocol.regression_messages import (
+    CrossMomentsReply,
+    CrossMomentsRequest,
+    DesignRequest,
+    EnteringColumnsReply,
+    EnteringColumnsRequest,
+    MomentsRequest,
 )
 from verticopula.protocol.wire import MAX_HEADER, REPLY_KINDS, REQUEST_KINDS, WIRE_FORMAT, decode, encode
 
@@ -65,13 +69,20 @@ VALID = [
                 *(np.linspace(0, 1, 2), np.ones(2), np.zeros(0), np.zeros(0), None),
             )
         ),
-        ReleaseReply("left", (ColumnRelease("x", np.arange(-2, 300).reshape(-1, 2), np.arange(4)),)),
+        ReleaseReply("left", (ColumnRelease("x", np.arange(-2, 300, dtype=np.int32).reshape(-1, 2), np.arange(4)),)),
         CompletedRanksRequest(
             "s", "ievcds", "exact", 2, (Imputation("x", 1.0, np.linspace(0, 1, 4), np.zeros(0), np.arange(5)),)
         ),
-        DesignRequest("s", "f", ("x", "y"), None, True, MASK, None, "scad", 3.7),
-        UpdateRequest("s", "f", 4, "main", "keep", 0.1, 1.0, 1e-9, False, np.linspace(-1, 1, 7)),
-        UpdateReply("left", np.linspace(-1, 1, 7), 0.25, MASK, float("nan"), True),
+        DesignRequest("s", "f", ("x", "y"), None, True, MASK, None),
+        EnteringColumnsRequest("s", "f", 4, float("inf"), MASK, np.linspace(-1, 1, 7)),
+        EnteringColumnsReply("left", np.arange(2), np.linspace(-1, 1, 14).reshape(7, 2), float("nan")),
+        CrossMomentsRequest(
+            "s",
+            MomentsRequest("s", "y", MASK, np.arange(3), (SignedPublicKey("left", b"k" * 32, b"signed"),)),
+            (2, 3),
+            (b"sealed",),
+        ),
+        CrossMomentsReply("left", (np.arange(12).reshape(1, 3, 4), np.zeros((1, 0, 4), dtype=np.int64))),
     )
 ]
 

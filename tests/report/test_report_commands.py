@@ -169,7 +169,7 @@ def test_a_study_of_one_column_has_a_report(tmp_path: Path) -> None:
 
     alone = make_federation({"only": {"y": CONTINUOUS}})
     table = pl.DataFrame({"subject_id": ["a", "b", "c", "d"], "y": [0.0, 1.0, -1.0, 2.0]})
-    text = Synthesizer(alone, epsilon=2.0).fit({"only": table}).report(tmp_path / "r.html").read_text("utf-8")
+    text = Synthesizer(alone, "vcds", epsilon=2.0).fit({"only": table}).report(tmp_path / "r.html").read_text("utf-8")
     assert "no two columns" in text
 
 

@@ -19,12 +19,12 @@ from verticopula import VerticalGLM
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.estimators.default_regression import fit_if_cheap
 from verticopula.formatting import (
+    describe_odds,
     format_number,
     format_percent,
     format_small,
     join_names,
     json_safe,
-    odds_in_words,
     readable,
 )
 from verticopula.report.association_figures import (
@@ -309,5 +309,5 @@ def test_words() -> None:
     assert readable("a\u202eb") == "a⟨U+202E⟩b"
     assert readable("naïve 👩‍⚕️") == "naïve 👩‍⚕️"
     assert json_safe({"x\u200f": (1, "y")}) == {"x⟨U+200F⟩": [1, "y"]}
-    assert odds_in_words(float("inf")) == "no bound at all"
+    assert describe_odds(float("inf")) == "no bound at all"
     assert format_small(1e-6) == "1e-6"

@@ -183,6 +183,6 @@ def test_a_hostile_study_name_is_harmless() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)
         text = render_report(
-            ReportData(Synthesizer(federation, epsilon=6.0, random_state=1).fit(canary_tables()).study_)
+            ReportData(Synthesizer(federation, "refined", epsilon=6.0, random_state=1).fit(canary_tables()).study_)
         )
     assert "alert(3)</script>" not in text

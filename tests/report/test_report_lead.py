@@ -10,8 +10,8 @@ import pytest
 from tests.members import make_members
 from tests.report.test_report_hostile import COUNT, IDENTITY, NUMBER, canary_federation, canary_tables
 from verticopula import Policy
-from verticopula.network import study_runner as running
-from verticopula.network.study_records import StudyRecord, StudyStore
+from verticopula.network.coordinator import study_runner as running
+from verticopula.network.coordinator.study_records import StudyRecord, StudyStore
 from verticopula.transport.in_process_transport import InProcessTransport
 
 

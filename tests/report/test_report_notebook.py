@@ -21,7 +21,7 @@ def shown(thing: object) -> str:
 
 
 def hostile_things() -> dict[str, object]:
-    synthesizer = Synthesizer(hostile_federation(), epsilon=20.0).fit({**hostile_tables()})
+    synthesizer = Synthesizer(hostile_federation(), "refined", epsilon=20.0).fit({**hostile_tables()})
     ledger = Ledger()
     ledger.append(synthesizer.ledger_)
     with warnings.catch_warnings():
@@ -33,7 +33,7 @@ def hostile_things() -> dict[str, object]:
         "ledger": ledger,
         "statement": synthesizer.privacy_,
         "model": model,
-        "unfitted": Synthesizer(hostile_federation(), epsilon=1.0),
+        "unfitted": Synthesizer(hostile_federation(), "refined", epsilon=1.0),
         "unfitted model": VerticalGLM("binomial"),
     }
 
@@ -96,7 +96,7 @@ def test_a_regression_shows_its_table() -> None:
 
 
 def test_a_fitted_synthesizer_shows_the_settings_that_it_was_fitted_with() -> None:
-    synthesizer = Synthesizer(hostile_federation(), epsilon=20.0).fit({**hostile_tables()})
+    synthesizer = Synthesizer(hostile_federation(), "refined", epsilon=20.0).fit({**hostile_tables()})
     before = shown(synthesizer)
     synthesizer.set_params(epsilon=0.1, method="vcds")
     assert shown(synthesizer) == before

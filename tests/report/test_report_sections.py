@@ -99,7 +99,7 @@ def test_titles_and_units_survive_the_file_and_must_be_printable() -> None:
     "settings",
     [
         {"method": "refined", "epsilon": 4.0},
-        {"method": "ievcds", "epsilon": 2.5, "rounds": 3, "per_round": True, "random_state": 7},
+        {"method": "ievcds", "epsilon": 2.5, "rounds": 3, "per_round": True, "seed": 7},
         {"method": "vcds", "epsilon": None, "epsilon_ranks": 1.0, "epsilon_marginals": 0.5, "sampler": "binomial"},
         {"method": "vcds", "epsilon": 2.0, "variant": "as-printed", "rank_correlation": "spearman"},
         {"method": "strict", "epsilon": 3.0, "delta": 1e-6, "unit": "block"},
@@ -181,7 +181,15 @@ def test_run_writes_what_was_spent_of_the_caps_over_all_runs(tmp_path: Path) -> 
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies/bank.toml").write_text("[caps]\nclient = 40.0\n", encoding="utf-8")
     common = [str(tmp_path / "federation.toml"), "--data", str(tmp_path / "data"), "--epsilon", "8", "--quiet"]
-    common += ["--policies", str(tmp_path / "policies"), "--vault", str(tmp_path / "vault"), "--in-house"]
+    common += [
+        "--method",
+        "refined",
+        "--policies",
+        str(tmp_path / "policies"),
+        "--vault",
+        str(tmp_path / "vault"),
+        "--in-house",
+    ]
     for name in ("first", "second"):
         done = CliRunner().invoke(app, ["run", *common, "--out", str(tmp_path / name)])
         assert done.exit_code == 0, done.output
@@ -227,7 +235,7 @@ def propose(folder: Path, *options: str, code: int = 0) -> dict[str, str]:
 
 
 def test_a_steward_has_a_page_before_the_yes(tmp_path: Path) -> None:
-    pages = propose(tmp_path, "--epsilon", "8")
+    pages = propose(tmp_path, "--method", "refined", "--epsilon", "8")
     assert sorted(pages) == ["bank", "court", "shop"]
     assert not (tmp_path / "vault").exists()  # nothing was spent
     said = pages["bank"]
@@ -308,8 +316,9 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("audited")
     write_inputs(studies.federation(), studies.tables(), folder)
     study, data = str(folder / "study"), str(folder / "data")
+    asked = ["--method", "refined", "--epsilon", "8"]
     for command in (
-        ["run", str(folder / "federation.toml"), "--data", data, "--out", study, "--epsilon", "8", "--quiet"],
+        ["run", str(folder / "federation.toml"), "--data", data, "--out", study, *asked, "--quiet"],
         [
             "audit",
             study,

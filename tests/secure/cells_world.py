@@ -21,8 +21,12 @@ from verticopula.mpc.cell_proofs import (
 from verticopula.mpc.prime_field import PRIME, Field, add, element, invert, pack_field, unpack_field
 from verticopula.mpc.proof_rounds import CellsDealer, CellsVerifier, VerifiedCells, VerifierRecord
 from verticopula.mpc.verified_cells import (
+    NO_BYTES,
+    Bytes,
     CellsDealing,
     CellsStatement,
+    Share,
+    ShareReader,
     body_receivers,
     deal_values,
     receive_cells,
@@ -63,7 +67,7 @@ def keys_of(statement: CellsStatement, name: str) -> dict[str, bytes]:
 def make_verifier(
     statement: CellsStatement, name: str, dealing: CellsDealing, record: VerifierRecord | None = None
 ) -> CellsVerifier:
-    body = dealing.body if name in body_receivers(statement) else b""
+    body = dealing.body if name in body_receivers(statement) else NO_BYTES
     held = receive_cells(statement, name, dealing.bundles[name], body)
     return CellsVerifier(held, secret_of(name), keys_of(statement, name), record)
 
@@ -178,7 +182,17 @@ STEPS = ("deal", "commit", "reveal_coefficients", "prove", "reveal_point", "open
 def shared_values(statement: CellsStatement, verified: Mapping[str, VerifiedCells]) -> Field:
     """The numbers that the compute parties' shares sum up to."""
     first, second, _ = (verified[name].held for name in statement.compute)
-    return add(add(first.first, first.second), second.second)
+    return add(add(numbers_of(first.first), numbers_of(first.second)), numbers_of(second.second))
+
+
+def numbers_of(share: Share) -> Field:
+    """(n, width) all numbers of a share."""
+    return ShareReader(share).read(np.empty(share.statement.shape, dtype=np.uint64))
+
+
+def packed(values: Field) -> Bytes:
+    """Elements as a body has them."""
+    return np.frombuffer(pack_field(values), dtype=np.uint8)
 
 
 def exact_folds(statement: CellsStatement, values: Field, coefficients: ProofCoefficients) -> list[tuple[int, int]]:
@@ -239,7 +253,7 @@ class ForgedProver:
         self, statement: CellsStatement, codes: np.ndarray, coefficients: ProofCoefficients, seeds: tuple[bytes, ...]
     ) -> bytes:
         folded = fold_values(statement, self.values, coefficients)
-        true = unpack_field(prove_values(statement, folded, coefficients, seeds), (PROOF_VALUES,))
+        true = unpack_field(prove_values(statement, [folded], coefficients, seeds), (PROOF_VALUES,))
         if not self.hide_difference:
             return pack_field(true)
         change = np.zeros(PROOF_VALUES, dtype=np.uint64)

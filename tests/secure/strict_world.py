@@ -20,7 +20,9 @@ from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.sums_plan import SumsPlan, features_of_cells
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SecureNoise, SeededNoise
+from verticopula.protocol.party.charging import Charging
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.party_store import StudyStores
 from verticopula.protocol.strict_method import StrictReleases, open_all
 from verticopula.schema.federation import Federation
 from verticopula.stats.strict.strict_plan import pool_cells
@@ -51,8 +53,8 @@ def make_parties(
         settings: dict[str, Any] = {"noise": SecureNoise() if seed is None else SeededNoise(seed).derive(name)}
         if vaults is not None:
             vault = vaults[name]
-            settings |= {"ledger": vault.ledger, "replies": vault.replies, "records": vault.studies}
-            settings |= {"account": TableAccount(identify(vault, tables[name]["subject_id"].to_list()), {})}
+            account = TableAccount(identify(vault, tables[name]["subject_id"].to_list()), {})
+            settings |= {"ledger": vault.ledger, "stores": StudyStores.of(vault), "charging": Charging(account)}
         settings |= {"authenticity": shared_authenticity(KEY), "federation": federation}
         found[name] = LocalParty(table, **{**settings, **(own or {}).get(name, {})})
     return found

@@ -20,6 +20,7 @@ from tests.secure.cells_world import (
     forge_dealing,
     make_codes,
     make_statement,
+    packed,
 )
 from verticopula.errors import ProtocolError
 from verticopula.mpc.cell_proofs import (
@@ -39,7 +40,7 @@ from verticopula.mpc.cell_proofs import (
     lagrange_basis,
     open_piece,
     pack_opening,
-    piece_cells,
+    piece_shares,
     pieces_of,
     prove_codes,
     prove_fold,
@@ -47,8 +48,10 @@ from verticopula.mpc.cell_proofs import (
 )
 from verticopula.mpc.prime_field import PRIME, Field, add, expand_field, invert, subtract
 from verticopula.mpc.verified_cells import (
+    NO_BYTES,
     CellsDealing,
     CellsStatement,
+    Share,
     body_receivers,
     encode_cells,
     receive_cells,
@@ -71,11 +74,11 @@ def open_all(
     openings = []
     for number, piece in enumerate(pieces_of(statement)):
         name = piece.holders[0]
-        body = dealing.body if name in body_receivers(statement) else b""
+        body = dealing.body if name in body_receivers(statement) else NO_BYTES
         held = receive_cells(statement, name, dealing.bundles[name], body)
         last = correction if number == len(seeds) - 1 else b""
-        cells = piece_cells(held, piece)
-        openings.append(open_piece(statement, cells, expand_proof(statement, seeds[number], last), coefficients, point))
+        proof = expand_proof(statement, seeds[number], last)
+        openings.append(open_piece(piece_shares(held, piece), proof, coefficients, point))
     return tuple(openings)
 
 
@@ -148,7 +151,7 @@ def test_openings_are_the_numbers_of_the_docstring(dealer: str, rows: int, cells
     values = encode_cells(statement, codes)
     coefficients = draw_coefficients(statement, seed.to_bytes(32))
     point = draw_point(statement, seed.to_bytes(32))
-    folded = fold_codes(statement, codes, coefficients)
+    folded = np.concatenate(list(fold_codes(statement, codes, coefficients)))
     assert folded.tolist() == fold_values(statement, values, coefficients).tolist()
     seeds = tuple(bytes([number]).ljust(16) for number in range(len(pieces_of(statement))))
     correction = prove_codes(statement, codes, coefficients, seeds)
@@ -293,8 +296,8 @@ def test_a_verifiers_view_of_one_table_is_as_likely_for_any_other() -> None:
         """What the other verifier opens, with `masks` for both together."""
         values = prove_fold(fold_codes(statement, codes, coefficients), masks, coefficients)
         proof = ExpandedProof(subtract(values, own.values), subtract(masks, own.masks))
-        cells = subtract(encode_cells(statement, codes), own_cells)
-        return open_piece(statement, cells, proof, coefficients, point)
+        cells = Share(statement, body=packed(subtract(encode_cells(statement, codes), own_cells)))
+        return open_piece((cells,), proof, coefficients, point)
 
     first, second = (make_codes(statement, seed) for seed in (1, 2))
     masks = expand_field(bytes([3]).ljust(16), (folded_size(statement),))
@@ -302,7 +305,10 @@ def test_a_verifiers_view_of_one_table_is_as_likely_for_any_other() -> None:
     basis = lagrange_basis(FOLD, point)
     moved = [
         sum(int(b) * (int(u) - int(v)) for b, u, v in zip(basis[:FOLD], row, other, strict=True))
-        for row, other in zip(*(fold_codes(statement, codes, coefficients) for codes in (first, second)), strict=True)
+        for row, other in zip(
+            *(np.concatenate(list(fold_codes(statement, codes, coefficients))) for codes in (first, second)),
+            strict=True,
+        )
     ]
     shift = np.array([value * invert(int(basis[FOLD])) % PRIME for value in moved], dtype=np.uint64)
     again = theirs(second, add(masks, shift))
@@ -314,12 +320,12 @@ def test_a_verifiers_view_of_one_table_is_as_likely_for_any_other() -> None:
 def test_openings_at_points_that_cells_stand_on_are_refused() -> None:
     statement = make_statement()
     coefficients = draw_coefficients(statement, SEED)
-    cells = np.zeros(statement.shape, dtype=np.uint64)
+    cells = (Share(statement),)
     proof = expand_proof(statement, bytes(16), b"")
     for point in (0, FOLD - 1, PRIME, -1):
         with pytest.raises(ProtocolError, match="stand on"):
-            open_piece(statement, cells, proof, coefficients, point)
-    open_piece(statement, cells, proof, coefficients, FOLD)
+            open_piece(cells, proof, coefficients, point)
+    open_piece(cells, proof, coefficients, FOLD)
     # there a mask does not count: what is opened would be a cell's own number
     assert int(lagrange_basis(FOLD, FOLD - 1)[FOLD]) == 0
     assert int(lagrange_basis(FOLD, FOLD)[FOLD]) == 1

@@ -15,12 +15,14 @@ from tests.members import KEY, make_members
 from verticopula import Federation, Synthesizer
 from verticopula.errors import PolicyRefused, ProtocolError, SchemaError, SettingsError, VersionMismatch
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.protocol.messages import (
-    CloseReply,
-    CloseRequest,
-    PresenceRequest,
-    Reply,
-    Request,
+from verticopula.privacy.noise import SecureNoise
+from verticopula.protocol.consent_messages import PresenceRequest
+from verticopula.protocol.coordinator_side import own_handler
+from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.party.compute_party import MOST_OPEN, OPEN_DAYS, ComputeParty
+from verticopula.protocol.party.sums_handler import SumsHandler
+from verticopula.protocol.secure_sums import close_sums
+from verticopula.protocol.strict_messages import (
     SumsKeyRequest,
     SumsProofReply,
     SumsProofRequest,
@@ -28,12 +30,12 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
     TablesRequest,
 )
-from verticopula.protocol.party.compute_party import MOST_OPEN, OPEN_DAYS, ComputeParty
-from verticopula.protocol.party.sums_handler import SumsHandler
-from verticopula.protocol.secure_sums import close_sums
+from verticopula.protocol.study_messages import CloseReply, CloseRequest
 from verticopula.protocol.study_proposal import federation_fingerprint
+from verticopula.protocol.study_rounds import study_rounds
 from verticopula.schema.methods import STRICT, VCDS
-from verticopula.schema.study_settings import check_roles
+from verticopula.schema.progress import show_nothing
+from verticopula.schema.study_settings import StudySettings, check_roles
 from verticopula.stats.strict.strict_plan import sums_roles
 from verticopula.storage.record_store import FolderRecords, MemoryRecords
 from verticopula.transport.delivery import drive
@@ -44,7 +46,7 @@ STUDY = "study"
 
 def federation(**roles: str) -> Federation:
     columns = {"a": {"x": {"kind": "continuous", "bounds": (-6, 6)}}, "b": {"y": {"kind": "binary"}}}
-    return Federation.from_dict({**make_federation(columns).to_dict(), **({"network": roles} if roles else {})})
+    return Federation.from_dict({**make_federation(columns).to_dict(), "network": roles})
 
 
 NOTARY = federation(operator="a", compute="notary")
@@ -102,19 +104,32 @@ def test_no_party_of_two_holds_a_second_role_through_its_coordinator(operator: s
 
 
 def test_two_parties_say_who_runs_the_coordinator() -> None:
-    with pytest.raises(SettingsError, match="does not say whose it is"):
+    with pytest.raises(SettingsError, match="needs three that compute, and there are two parties"):
         check_roles(federation(), STRICT)
     check_roles(federation(operator="office"), STRICT)
 
 
-@pytest.mark.parametrize(("roles", "said"), [({}, "does not say whose"), ({"operator": "b"}, "two of the three")])
+def test_a_study_of_two_parties_in_one_process_names_its_third_and_nothing_weaker_is_taken() -> None:
+    asked = Synthesizer(federation())
+    for begin in (asked.check, lambda: asked.fit(tables())):
+        with pytest.raises(SettingsError, match=r"two parties.*compute = \"NAME\".*by name, such as vcds"):
+            begin()
+    assert not hasattr(asked, "study_")
+    named = Synthesizer(federation(compute="notary")).fit(tables())
+    assert named.settings_["method"] == "strict"
+    assert Synthesizer(federation(), "vcds").check().method == "vcds"
+
+
+@pytest.mark.parametrize(("roles", "said"), [({}, "needs three that compute"), ({"operator": "b"}, "two of the three")])
 def test_a_party_refuses_such_a_study_before_it_sends_a_hash(roles: dict[str, str], said: str) -> None:
     study = federation(**roles)
-    fitted = Synthesizer(study, "strict", 6.0, 1e-6)
-    own = fitted.make_compute_handler(MemoryRecords(), shared_authenticity(KEY))
+    asked = StudySettings("strict", 6.0, 1e-6).checked(study)
+    plain = {"alignment": "hash", "witnesses": None, "requester": "", "purpose": "", "server_seed": None}
     members = make_members(study, tables())
-    with pytest.raises(PolicyRefused, match=said):
-        fitted.fit_transport(InProcessTransport(members), study=STUDY, compute_handler=own)
+    own = own_handler(study, "strict", lambda _: SecureNoise(), MemoryRecords(), shared_authenticity(KEY))
+    rounds = study_rounds(study, asked, STUDY, **plain, progress=show_nothing, compute_handler=own)  # type: ignore[arg-type]
+    with pytest.raises(PolicyRefused, match=said):  # of a coordinator that does not ask itself
+        drive(rounds, InProcessTransport(members))
     assert all(len(member.vault.ledger) == 0 for member in members.values())
 
 

@@ -19,7 +19,9 @@ from verticopula.errors import ProtocolError
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.privacy.statement import state_privacy
-from verticopula.protocol.messages import ConsentRequest, Reply, SumsShareRequest
+from verticopula.protocol.consent_messages import ConsentRequest
+from verticopula.protocol.messages import Reply
+from verticopula.protocol.strict_messages import SumsShareRequest
 from verticopula.protocol.study_proposal import margins_statement
 from verticopula.schema.units import Unit
 

@@ -52,6 +52,7 @@ from verticopula.mpc.proof_messages import (
 from verticopula.mpc.proof_rounds import CellsDealer, CellsVerifier, VerifierRecord
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.verified_cells import (
+    NO_BYTES,
     CellsBundle,
     CellsStatement,
     body_receivers,
@@ -488,7 +489,7 @@ def test_a_proof_hides_behind_keystreams_of_its_own() -> None:
         seen += [seed for share in session.got_by("proof", "d").values() for seed in share.seeds]
         if not change and not cells:  # the same dealing at verifiers with other secrets, who choose another challenge
             dealt = session.dealer.deal()
-            body = {"a": b"", "b": dealt.body, "c": dealt.body}
+            body = {"a": NO_BYTES, "b": dealt.body, "c": dealt.body}
             session.verifiers = {
                 name: CellsVerifier(
                     receive_cells(other, name, dealt.bundles[name], body[name]), bytes(32), keys_of(other, name)

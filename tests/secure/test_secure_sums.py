@@ -28,8 +28,13 @@ from verticopula.mpc import sums_plan
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.sums_plan import choose_compute, own_rows
 from verticopula.privacy.noise import SecureNoise, SeededNoise
-from verticopula.protocol.messages import (
-    MESSAGE_VERSION,
+from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.party.sums_handler import SumsHandler
+from verticopula.protocol.party.sums_record import unpack_noise
+from verticopula.protocol.proof_routes import bodies_to, routes_from, statements_of
+from verticopula.protocol.secure_sums import _RelayedMessages, secure_sums
+from verticopula.protocol.strict_messages import (
     SumsKeyReply,
     SumsKeyRequest,
     SumsProofReply,
@@ -40,12 +45,7 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
     TablesReply,
     TablesRequest,
-    fingerprint,
 )
-from verticopula.protocol.party.sums_handler import SumsHandler
-from verticopula.protocol.party.sums_record import unpack_noise
-from verticopula.protocol.proof_routes import bodies_to, routes_from, statements_of
-from verticopula.protocol.secure_sums import _RelayedMessages, secure_sums
 from verticopula.protocol.wire import REPLY_KINDS, decode, encode
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.storage.record_store import MemoryRecords
@@ -303,7 +303,11 @@ def test_sealed_messages_in_the_wrong_order_cannot_be_opened(world: World) -> No
 def test_bodies_that_are_not_the_dealers_are_refused(world: World) -> None:
     rounds = opened_rounds(world, 3)
     commit, handler = rounds.requests[2]["c"], world.handler("c")
-    for bodies in (commit.bodies[::-1], tuple(body[:-8] for body in commit.bodies), (bytes(8), *commit.bodies[1:])):
+    for bodies in (
+        commit.bodies[::-1],
+        tuple(body[:-8] for body in commit.bodies),
+        (np.zeros(8, dtype=np.uint8), *commit.bodies[1:]),
+    ):
         with pytest.raises(ProtocolError, match="the body is not the one that"):
             handler.handle(replace(commit, bodies=bodies))
     with pytest.raises(ProtocolError, match="expected the bodies of"):

@@ -21,9 +21,10 @@ from verticopula.mpc.cell_proofs import prove_codes
 from verticopula.mpc.proof_rounds import CellsDealer, CellsVerifier
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.verified_cells import CellsDealing, CellsStatement, deal_cells, encode_cells, verifiers_of
-from verticopula.protocol.messages import Reply, Request, SumsProofRequest, SumsReply, SumsRequest
+from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.proof_routes import STEPS
+from verticopula.protocol.strict_messages import SumsProofRequest, SumsReply, SumsRequest
 from verticopula.protocol.wire import REPLY_KINDS, decode
 from verticopula.storage.record_store import MemoryRecords
 
@@ -268,7 +269,7 @@ def test_a_proof_of_another_study_is_not_one_of_this() -> None:
 def test_a_body_that_the_coordinator_exchanges() -> None:
     members = make_members(FEDERATION, tables())
     other = Meddling(
-        members, "commit", lambda request: replace(request, bodies=tuple(bytes(len(b)) for b in request.bodies))
+        members, "commit", lambda request: replace(request, bodies=tuple(np.zeros_like(b) for b in request.bodies))
     )
     refused(other, members, "the body is not the one that")
 

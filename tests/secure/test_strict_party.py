@@ -53,16 +53,14 @@ from verticopula.privacy import gaussian_dp as gaussian
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import ALL_COLUMNS
 from verticopula.privacy.statement import state_privacy
-from verticopula.protocol.messages import (
-    ConsentRequest,
+from verticopula.protocol.consent_messages import ConsentRequest, PresenceRequest, SignedPresence, StudyProposal
+from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.proof_routes import STEPS
+from verticopula.protocol.strict_messages import (
     GaussianMarginsReply,
     GaussianMarginsRequest,
     MarginQuery,
-    PresenceRequest,
-    Reply,
-    Request,
-    SignedPresence,
-    StudyProposal,
     SumsKeyRequest,
     SumsProofReply,
     SumsReply,
@@ -70,8 +68,6 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
     TablesReply,
 )
-from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.proof_routes import STEPS
 from verticopula.protocol.strict_method import StrictReleases
 from verticopula.protocol.wire import encode
 from verticopula.schema.study_settings import COORDINATOR
@@ -258,7 +254,7 @@ def test_a_plan_with_more_mu_than_was_reviewed_is_priced_for_real() -> None:
     with pytest.raises(BudgetExceeded, match="'middle'"):
         release(capped, Replacing(capped, with_plan(louder), SumsShareRequest))
     assert {e.what for e in capped["middle"].ledger} == {"marginal"}
-    record = capped["middle"].records.get(f"sums/middle/{STUDY}")
+    record = capped["middle"].stores.records.get(f"sums/middle/{STUDY}")
     assert record is not None
     assert record["plan"] == ""
 
@@ -445,8 +441,9 @@ def cells(change: Callable[[Any], Any]) -> tuple[Callable[[Any], Any], type]:
         (lambda reply: replace(reply, boxes=tuple(b[:-1] for b in reply.boxes)), SumsShareReply),
         (lambda reply: replace(reply, boxes=tuple(b + b"0" for b in reply.boxes)), SumsShareReply),
         (lambda reply: replace(reply, body=reply.body[:-8]), SumsShareReply),
-        (lambda reply: replace(reply, body=bytes(len(reply.body))), SumsShareReply),
-        (lambda reply: replace(reply, body=b"\xff" * len(reply.body)), SumsShareReply),
+        (lambda reply: replace(reply, body=reply.body.reshape(-1, 8)), SumsShareReply),
+        (lambda reply: replace(reply, body=np.zeros_like(reply.body)), SumsShareReply),
+        (lambda reply: replace(reply, body=np.full_like(reply.body, 0xFF)), SumsShareReply),
         (lambda reply: replace(reply, boxes=reply.boxes[:-1]), SumsProofReply),
         (lambda reply: replace(reply, boxes=reply.boxes[::-1]), SumsProofReply),
         (lambda reply: replace(reply, lacks_bodies=True, boxes=()), SumsProofReply),

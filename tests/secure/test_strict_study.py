@@ -42,9 +42,10 @@ from verticopula.mpc.sums_plan import (
 from verticopula.mpc.table_noise import tables_sensitivity
 from verticopula.mpc.verified_cells import CellsBundle, encode_cells
 from verticopula.protocol import strict_method
-from verticopula.protocol.messages import SumsRequest, SumsShareReply, fingerprint
+from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.proof_routes import routes_to, statements_of
+from verticopula.protocol.strict_messages import SumsRequest, SumsShareReply
 from verticopula.protocol.strict_method import StrictReleases
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode
 from verticopula.schema.units import Unit
@@ -87,13 +88,12 @@ def fitted() -> Synthesizer:
 
 
 def test_the_default_unit_is_a_person_and_others_are_refused_with_a_hint() -> None:
-    assert Synthesizer(FEDERATION, "strict", 1.0, 1e-6).check().unit == "person"
+    assert Synthesizer(FEDERATION, "strict", 1.0, 1e-6).check().unit == Synthesizer(FEDERATION).check().unit == "person"
     assert Synthesizer(FEDERATION, "vcds", 1.0).check().unit == "client"
     for unit in ("variable", "client"):
         with pytest.raises(SettingsError, match=rf"units 'person' or 'block', not '{unit}'.*'refined'"):
             Synthesizer(FEDERATION, "strict", 1.0, 1e-6, unit).check()
-    with pytest.raises(SettingsError, match="needs a delta"):
-        Synthesizer(FEDERATION, "strict", 1.0).check()
+    assert Synthesizer(FEDERATION, "strict", 1.0).check().delta == 1e-6
 
 
 def test_a_single_party_is_told_that_it_needs_another() -> None:
@@ -220,8 +220,8 @@ def test_what_is_shared_is_never_more_than_was_looked_at_before_anybody_paid(
     unit: str, epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[int] = []
-    monkeypatch.setattr(strict_method, "check_bodies", looked_at.append)
-    monkeypatch.setattr(sums_plan, "check_bodies", looked_at.append)
+    monkeypatch.setattr(strict_method, "check_bodies", lambda numbers, *_: looked_at.append(numbers))
+    monkeypatch.setattr(sums_plan, "check_bodies", lambda numbers, *_: looked_at.append(numbers))
     fit(unit=unit, epsilon=epsilon)
     before, *planned = looked_at
     assert planned
@@ -230,14 +230,15 @@ def test_what_is_shared_is_never_more_than_was_looked_at_before_anybody_paid(
 
 def test_a_study_whose_shares_fit_in_no_message_is_refused_before_anybody_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers: list[int] = []
-    monkeypatch.setattr(strict_method, "check_bodies", numbers.append)
+    monkeypatch.setattr(strict_method, "check_bodies", lambda count, *_: numbers.append(count))
     fit(seed=None)
     monkeypatch.undo()
     monkeypatch.setattr(sums_plan, "MOST_BODIES", 8 * numbers[0] - 1)
     asked: list[ConsentQuestion] = []
-    members = make_members(FEDERATION, TABLES, ask_steward=asked.append)
+    members = make_members(FEDERATION, TABLES, **{name: {"ask_steward": asked.append} for name in TABLES})
     with pytest.raises(SettingsError, match=r"do not fit in one message.*fewer columns, or at most 99 % of the sub"):
         Synthesizer(FEDERATION, "strict", 6.0, 1e-6).fit_transport(InProcessTransport(members))
+    assert asked
     assert all(question.is_about_alignment for question in asked)
     assert [len(member.vault.ledger) for member in members.values()] == [0] * len(members)
 
@@ -303,7 +304,7 @@ def bundles_of(transport: Recorded, parties: Any) -> list[tuple[str, str, CellsB
         asked = decode(data, REQUEST_KINDS)
         if not isinstance(asked, SumsRequest):
             continue
-        secret = bytes.fromhex(parties[name].records.get(f"sums/{name}/{STUDY}")["secret"])
+        secret = bytes.fromhex(parties[name].stores.records.get(f"sums/{name}/{STUDY}")["secret"])
         channel = SealedChannel(STUDY, name, secret, shared_authenticity(KEY))
         channel.accept_keys(asked.keys)
         statements = statements_of(asked.plan, STUDY, fingerprint((asked.plan, asked.keys)))
@@ -317,7 +318,7 @@ def bundles_of(transport: Recorded, parties: Any) -> list[tuple[str, str, CellsB
 def bodies_of(transport: Recorded) -> list[bytes]:
     """The bodies of all dealings, which travel in clear."""
     replies = [decode(data, REPLY_KINDS) for _, data in transport.answered]
-    return [reply.body for reply in replies if isinstance(reply, SumsShareReply) and reply.body]
+    return [reply.body.tobytes() for reply in replies if isinstance(reply, SumsShareReply) and reply.body.size]
 
 
 def test_no_value_and_no_cell_is_in_anything_that_anybody_receives() -> None:
@@ -335,7 +336,8 @@ def test_no_value_and_no_cell_is_in_anything_that_anybody_receives() -> None:
     shared = encode_cells(own_statement(opened.plan.sums, STUDY, "", "left"), cells)
     wanted = [CANARY.hex().encode(), repr(CANARY).encode()[:14]]
     wanted += [np.float64(v).tobytes() for v in values] + [repr(float(v)).encode() for v in values]
-    wanted += [cells[start : start + 20].tobytes() for start in range(0, len(cells) - 20, 20)]
+    for kind in (np.int64, np.uint8):
+        wanted += [cells[start : start + 20].astype(kind).tobytes() for start in range(0, len(cells) - 20, 20)]
     wanted += [pack_field(shared[start : start + 10]) for start in range(0, len(shared) - 10, 10)]
     assert len(wanted) > 400
     assert not any(canary in seen for canary in wanted)

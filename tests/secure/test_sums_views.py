@@ -12,16 +12,16 @@ from verticopula.mpc.prime_field import add, encode_signed, expand_field, pack_f
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.sums_plan import own_statement
 from verticopula.mpc.verified_cells import encode_cells
-from verticopula.protocol.messages import (
+from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.party.sums_record import unpack_noise
+from verticopula.protocol.strict_messages import (
     SumsProofRequest,
     SumsReply,
     SumsRequest,
     SumsShareReply,
     TablesReply,
     TablesRequest,
-    fingerprint,
 )
-from verticopula.protocol.party.sums_record import unpack_noise
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode
 
 WIDTHS = {"a": 4, "b": 3, "c": 5, "d": 2}

@@ -12,10 +12,21 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from tests.secure.byte_statistics import chi_square_of_bytes
-from tests.secure.cells_world import COMPUTE, DEALERS, forge_dealing, key_of, make_codes, make_statement, secret_of
+from tests.secure.cells_world import (
+    COMPUTE,
+    DEALERS,
+    forge_dealing,
+    key_of,
+    make_codes,
+    make_statement,
+    numbers_of,
+    packed,
+    secret_of,
+)
 from verticopula.errors import ProtocolError
-from verticopula.mpc.prime_field import ELEMENT_BYTES, PRIME, add, pack_field, unpack_field
+from verticopula.mpc.prime_field import ELEMENT_BYTES, PRIME, add, unpack_field
 from verticopula.mpc.verified_cells import (
+    NO_BYTES,
     CellsDealing,
     CellsStatement,
     HeldCells,
@@ -39,7 +50,7 @@ def receive_all(statement: CellsStatement, dealing: CellsDealing) -> dict[str, H
     place = body_share(statement)
     return {
         name: receive_cells(
-            statement, name, dealing.bundles[name], dealing.body if place in held_indices(index) else b""
+            statement, name, dealing.bundles[name], dealing.body if place in held_indices(index) else NO_BYTES
         )
         for index, name in enumerate(statement.compute)
     }
@@ -59,8 +70,9 @@ def test_any_two_compute_parties_have_the_cells_and_agree(dealer: str, rows: int
     values = encode_cells(statement, codes)
     for index, name in enumerate(COMPUTE):
         after = held[COMPUTE[(index + 1) % 3]]
-        np.testing.assert_array_equal(held[name].second, after.first)
-        np.testing.assert_array_equal(add(add(held[name].first, held[name].second), after.second), values)
+        first, second, third = map(numbers_of, (held[name].first, held[name].second, after.second))
+        np.testing.assert_array_equal(second, numbers_of(after.first))
+        np.testing.assert_array_equal(add(add(first, second), third), values)
 
 
 @given(st.integers(0, 2**32))
@@ -97,12 +109,13 @@ def test_one_view_is_uniform_whatever_is_shared(dealer: str, kind: str) -> None:
     found: dict[tuple[str, str], list[float]] = {}
     for repeat in range(40):
         dealing = deal_cells(statement, codes, bytes([repeat]).ljust(32))
-        body = unpack_field(dealing.body, statement.shape)
+        body = unpack_field(dealing.body.tobytes(), statement.shape)
         views = {("body", ""): body}
         for name, held in receive_all(statement, dealing).items():
             if name != dealer:
-                total = add(held.first, held.second)
-                views |= {(name, "first"): held.first, (name, "second"): held.second, (name, "sum"): total}
+                first, second = numbers_of(held.first), numbers_of(held.second)
+                total = add(first, second)
+                views |= {(name, "first"): first, (name, "second"): second, (name, "sum"): total}
                 views[name, "with body"] = add(total, body)
         for label, values in views.items():
             low = (values & np.uint64(2**56 - 1)).astype("<u8").view(np.uint8).reshape(-1, 8)[:, :7]
@@ -160,13 +173,13 @@ def test_another_body_at_one_holder_is_noticed() -> None:
     """One holder of S_2 has 1,000,000 more in one place: 16 became 1000016."""
     statement = make_statement("d")
     dealing = deal_cells(statement, make_codes(statement), secret_of("d"))
-    moved = unpack_field(dealing.body, statement.shape).copy()
+    moved = unpack_field(dealing.body.tobytes(), statement.shape).copy()
     moved[3, 1] = (int(moved[3, 1]) + 1_000_000) % PRIME
-    body = pack_field(moved)
+    body = packed(moved)
     assert body_receivers(statement) == ("b", "c")
     honest = receive_cells(statement, "b", dealing.bundles["b"], dealing.body)
     lied_to = receive_cells(statement, "c", replace(dealing.bundles["c"], body=hashlib.sha256(body).digest()), body)
-    assert int(lied_to.first[3, 1]) - int(honest.second[3, 1]) in (1_000_000, 1_000_000 - PRIME)
+    assert int(numbers_of(lied_to.first)[3, 1]) - int(numbers_of(honest.second)[3, 1]) in (1_000_000, 1_000_000 - PRIME)
     key = key_of("b", "c")
     with pytest.raises(ProtocolError, match="different shares"):
         check_tag(honest, "c", key, share_tag(lied_to, "b", key))
@@ -193,8 +206,8 @@ def test_a_dealers_own_shares_are_those_that_it_would_receive(dealer: str) -> No
     dealing = deal_cells(statement, codes, secret_of(dealer))
     own = own_cells(statement, codes, secret_of(dealer), dealing.bundles[dealer])
     received = receive_cells(statement, dealer, dealing.bundles[dealer], dealing.body)
-    np.testing.assert_array_equal(own.first, received.first)
-    np.testing.assert_array_equal(own.second, received.second)
+    np.testing.assert_array_equal(numbers_of(own.first), numbers_of(received.first))
+    np.testing.assert_array_equal(numbers_of(own.second), numbers_of(received.second))
     assert own.digest == received.digest
 
 
@@ -208,14 +221,18 @@ def test_what_is_not_the_dealing_is_refused() -> None:
     with pytest.raises(ProtocolError, match="another statement"):
         receive_cells(replace(statement, plan="other"), "b", bundle, body)
     with pytest.raises(ProtocolError, match="not the one"):
-        receive_cells(statement, "b", bundle, body[:-1] + bytes([body[-1] ^ 1]))
+        receive_cells(statement, "b", bundle, np.append(body[:-1], body[-1] ^ np.uint8(1)))
     with pytest.raises(ProtocolError, match="not the one"):
-        receive_cells(statement, "b", bundle, b"")
+        receive_cells(statement, "b", bundle, NO_BYTES)
     with pytest.raises(ProtocolError, match="not its own"):
         receive_cells(statement, "b", replace(bundle, seeds=bundle.seeds[:1]), body)
     with pytest.raises(ProtocolError, match="no compute party"):
         receive_cells(statement, "d", bundle, body)
-    large = np.full(statement.shape, PRIME, dtype="<u8").tobytes()
+    nothing = replace(bundle, body=hashlib.sha256(b"").digest())
+    for other in (NO_BYTES, body[:-8], body.reshape(-1, 8)):
+        with pytest.raises(ProtocolError, match="not the one"):
+            receive_cells(statement, "b", nothing, other)
+    large = packed(np.full(statement.shape, PRIME, dtype=np.uint64))
     with pytest.raises(ProtocolError, match="not an element"):
         receive_cells(statement, "b", replace(bundle, body=hashlib.sha256(large).digest()), large)
 

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import kstest
 
-from tests.secure.cells_world import COMPUTE, ForgedProver, Session, cheat, forge_dealing, make_codes, make_statement
+from tests.secure.cells_world import (
+    COMPUTE,
+    ForgedProver,
+    Session,
+    cheat,
+    forge_dealing,
+    make_codes,
+    make_statement,
+    numbers_of,
+)
 from tests.secure.test_verified_cells import receive_all
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.fixed_point import needed_room
@@ -65,7 +74,7 @@ def map_cells(
     shares = tuple(np.zeros((chosen.size, sum(t.shape[1] for t in tables)), dtype=np.uint64) for _ in range(2))
     made = make_map(held.statement, tables)
     for out, number, share in zip(shares, held_indices(held.index), (held.first, held.second), strict=True):
-        map_records(share, number, chosen, np.full(chosen.size, weight), made, out, 0)
+        map_records(numbers_of(share), chosen, np.full(chosen.size, weight), made, out, 0, constant=number == 0)
     return shares[0], shares[1]
 
 
@@ -108,7 +117,9 @@ def test_a_part_is_written_in_its_place_and_people_who_are_not_known_have_none()
     total = np.zeros((4, 9), dtype=np.uint64)
     for name in COMPUTE:  # their first shares are S_0, S_1 and S_2
         cells, out = held[name].held, np.zeros((4, 9), dtype=np.uint64)
-        map_records(cells.first, cells.index, places, weights, make_map(statement, tables), out, 2)
+        map_records(
+            numbers_of(cells.first), places, weights, make_map(statement, tables), out, 2, constant=cells.index == 0
+        )
         total = add(total, out)
     expected = np.zeros((4, 9), dtype=np.int64)
     expected[0, 2:8] = 5 * features_of(codes[2:3], tables)
@@ -184,12 +195,18 @@ def records_at(
         places = np.where(mask, np.cumsum(mask) - 1, -1)
         shares = (one.held.first, one.held.second)
         for out, number, share in zip(whole, held_indices(index), shares, strict=True):
-            map_records(share, number, places, np.full(N, weight), made, out, offset)
+            map_records(numbers_of(share), places, np.full(N, weight), made, out, offset, constant=number == 0)
     return whole[0], whole[1]
 
 
 def term_at(index: int, held: list[dict[str, VerifiedCells]], rows: list[np.ndarray]) -> np.ndarray:
-    return gram_term([records_at(index, held, rows)])
+    return term_of([records_at(index, held, rows)])
+
+
+def term_of(blocks: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """The term of records of which both shares are given."""
+    every = np.arange(15)
+    return gram_term(15, [(every, add(first, second), second) for first, second in blocks])
 
 
 def exact_sums(statements: list[CellsStatement], rows: list[np.ndarray], codes: list[np.ndarray]) -> list[int]:
@@ -329,7 +346,7 @@ def test_a_term_does_not_depend_on_how_many_rows_are_taken_at_a_time() -> None:
     held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
     first, second = records_at(1, held, rows)
     parts = [(first[start : start + 7], second[start : start + 7]) for start in range(0, N, 7)]
-    np.testing.assert_array_equal(gram_term(parts), gram_term([(first, second)]))
+    np.testing.assert_array_equal(term_of(parts), term_of([(first, second)]))
 
 
 def test_records_and_terms_that_do_not_fit_are_refused() -> None:
@@ -337,10 +354,10 @@ def test_records_and_terms_that_do_not_fit_are_refused() -> None:
     held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
     records = records_at(0, held, rows)
     with pytest.raises(ProtocolError, match="same shape"):
-        gram_term([(records[0], records[1][1:])])
+        gram_term(15, [(np.arange(15), records[0], records[1][1:])])
     with pytest.raises(ProtocolError, match="no records"):
-        gram_term([])
-    term = gram_term([records])
+        gram_term(15, [])
+    term = term_of([records])
     with pytest.raises(ProtocolError, match="shape of the term"):
         noised_term(0, term, keys_at(0), np.zeros(3, dtype=np.int64))
     with pytest.raises(ProtocolError, match="3 terms of one shape"):

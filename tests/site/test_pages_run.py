@@ -38,7 +38,7 @@ code = '''
 from verticopula import Synthesizer
 from verticopula.datasets import make_sme
 study = make_sme(300)
-fitted = Synthesizer(study.federation, epsilon=50.0).fit(study.tables)
+fitted = Synthesizer(study.federation, "refined", epsilon=50.0).fit(study.tables)
 '''
 notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
 NotebookClient(notebook, timeout=900, kernel_name="python3").execute()

@@ -12,7 +12,8 @@ from tests.builders import CONTINUOUS, make_federation
 from verticopula.errors import ProtocolError
 from verticopula.privacy.budget import ColumnBudget
 from verticopula.privacy.noise import SeededNoise
-from verticopula.protocol.messages import ColumnRelease, PresenceReply, ReleaseReply
+from verticopula.protocol.consent_messages import PresenceReply
+from verticopula.protocol.rank_messages import ColumnRelease, ReleaseReply
 from verticopula.protocol.shared_rounds import gather_presence, gather_releases
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
@@ -75,8 +76,8 @@ def honest() -> ReleaseReply:
     return ReleaseReply(
         "left",
         (
-            ColumnRelease("x", rng.integers(1, 11, (10, 1)), np.zeros(4, dtype=np.int64)),
-            ColumnRelease("g", rng.integers(1, 11, (10, 3)), np.zeros(3, dtype=np.int64)),
+            ColumnRelease("x", rng.integers(1, 11, (10, 1), dtype=np.int32), np.zeros(4, dtype=np.int64)),
+            ColumnRelease("g", rng.integers(1, 11, (10, 3), dtype=np.int32), np.zeros(3, dtype=np.int64)),
         ),
     )
 

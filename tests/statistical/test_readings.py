@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +11,14 @@ from scipy.stats import norm
 
 from verticopula.privacy.coins import flip_probability
 from verticopula.privacy.noise import SeededNoise
+from verticopula.stats.grade_table import GradeTable
 from verticopula.stats.ranks import debias_ranks, flip_comparisons, rank_noise_variance
 from verticopula.stats.readings import (
     READING_TUNING,
     GradeReader,
     LatentCells,
     ScoreScale,
-    read_into,
+    heights_on_grid,
     reading_noise,
 )
 
@@ -33,8 +33,8 @@ SHARES = {
 }
 
 
-def simulate(shares: Floats, epsilon: float, is_continuous: bool, seed: int) -> tuple[Floats, LatentCells]:
-    """(true cells, what the coordinator gets) of N subjects whose cells have exactly these shares."""
+def simulate(shares: Floats, epsilon: float, is_continuous: bool, seed: int) -> tuple[Floats, Floats, LatentCells]:
+    """(true cells, noisy grades, what else is known) of N subjects whose cells have exactly these shares."""
     rng = np.random.default_rng(seed)
     grades = rng.permutation((np.arange(N) + 0.5) / N)
     cells = np.searchsorted(np.cumsum(shares)[:-1], grades, side="right")
@@ -43,14 +43,18 @@ def simulate(shares: Floats, epsilon: float, is_continuous: bool, seed: int) -> 
     ranks = flip_comparisons(values, epsilon, SeededNoise(seed).stream("coins"))
     tied = 0.0 if is_continuous else float(np.sum(shares**2))
     noisy = (debias_ranks(ranks, flip) - (N + 1) / 2.0) / N + 0.5
-    return cells, LatentCells(shares, noisy, rank_noise_variance(N, flip, tied) / N**2, is_continuous)
+    return cells, noisy, LatentCells(shares, rank_noise_variance(N, flip, tied) / N**2, is_continuous)
 
 
-def read_scores(latent: LatentCells, reader: GradeReader, curve: Floats) -> tuple[Floats, float, ScoreScale]:
+def read_scores(
+    grades: Floats, latent: LatentCells, reader: GradeReader, curve: Floats
+) -> tuple[Floats, float, ScoreScale]:
     """(readings, reliability, scale) of the observed subjects under a population curve."""
-    readings = np.empty(latent.grades.size)
-    reliability, scale = read_into(readings, np.ones(readings.size, dtype=np.bool_), latent, reader, curve)
-    return readings, reliability, scale
+    heights, reliability, scale = heights_on_grid(latent, reader, curve)
+    everybody = np.ones(grades.size, dtype=np.bool_)
+    table = GradeTable.of([grades], [everybody], reader.grid[None, :], np.array([True]))
+    table.set_heights(0, heights)
+    return table.fill_latent(0), reliability, scale
 
 
 def tilted(shares: Floats, shift: float) -> Floats:
@@ -70,8 +74,8 @@ def test_readings_have_unit_variance_and_the_reported_reliability_in_the_populat
     moments = []
     reported = 0.0
     for seed in range(REPEATS):
-        cells, latent = simulate(shares, epsilon, kind == "continuous", seed)
-        readings, reported, scale = read_scores(latent, GradeReader.of(latent), curve)
+        cells, grades, latent = simulate(shares, epsilon, kind == "continuous", seed)
+        readings, reported, scale = read_scores(grades, latent, GradeReader.of(latent), curve)
         scores = scale.scores[cells]
         w = weight[cells] / weight[cells].sum()
         mean = float(w @ readings)
@@ -92,8 +96,8 @@ def test_readings_have_unit_variance_and_the_reported_reliability_in_the_populat
 def test_reliability_falls_with_the_noise_and_is_one_without(kind: str) -> None:
     found = []
     for epsilon in (8.0, 1.0, 0.1, 0.01, 0.001):
-        _, latent = simulate(SHARES[kind], epsilon, kind == "continuous", 1)
-        _, reliability, _ = read_scores(latent, GradeReader.of(latent), latent.start)
+        _, grades, latent = simulate(SHARES[kind], epsilon, kind == "continuous", 1)
+        _, reliability, _ = read_scores(grades, latent, GradeReader.of(latent), latent.start)
         found.append(reliability)
     assert found == sorted(found, reverse=True)
     assert found[0] > 0.99
@@ -116,19 +120,19 @@ def test_scores_have_unit_variance_and_their_strength_is_the_correlation_with_th
 
 def test_readings_are_interpolated_between_the_grid_s_points() -> None:
     for kind, shares in SHARES.items():
-        _, latent = simulate(shares, 0.2, kind == "continuous", 3)
+        _, grades, latent = simulate(shares, 0.2, kind == "continuous", 3)
         reader = GradeReader.of(latent)
-        grades = np.concatenate([latent.grades, reader.grid, [-9.0, 9.0], np.nextafter(reader.grid, 9.0)])
-        found, _, _ = read_scores(replace(latent, grades=grades), reader, latent.start)
-        at_grid, _, _ = read_scores(replace(latent, grades=reader.grid), reader, latent.start)
+        grades = np.concatenate([grades, reader.grid, [-9.0, 9.0], np.nextafter(reader.grid, 9.0)])
+        found, _, _ = read_scores(grades, latent, reader, latent.start)
+        at_grid, _, _ = read_scores(reader.grid, latent, reader, latent.start)
         np.testing.assert_allclose(found, np.interp(grades, reader.grid, at_grid), rtol=1e-13, atol=1e-15)
 
 
 def test_a_reading_rises_with_the_noisy_grade() -> None:
     for kind, shares in SHARES.items():
-        _, latent = simulate(shares, 0.2, kind == "continuous", 2)
-        readings, _, _ = read_scores(latent, GradeReader.of(latent), tilted(shares, 0.7))
-        assert np.all(np.diff(readings[np.argsort(latent.grades)]) >= -1e-12)
+        _, grades, latent = simulate(shares, 0.2, kind == "continuous", 2)
+        readings, _, _ = read_scores(grades, latent, GradeReader.of(latent), tilted(shares, 0.7))
+        assert np.all(np.diff(readings[np.argsort(grades)]) >= -1e-12)
 
 
 def test_the_coins_noise_in_a_correlation_of_readings_is_the_one_seen() -> None:
@@ -142,10 +146,8 @@ def test_the_coins_noise_in_a_correlation_of_readings_is_the_one_seen() -> None:
             ranks = flip_comparisons(rng.random(300), 0.05, SeededNoise(seed).stream(str(part)))
             flip = flip_probability(0.05)
             noisy = (debias_ranks(ranks, flip) - 150.5) / 300 + 0.5
-            latent = LatentCells(
-                SHARES["continuous"], noisy, rank_noise_variance(300, flip, 0.0) / 300**2, is_continuous=True
-            )
-            readings, reliability, _ = read_scores(latent, GradeReader.of(latent), latent.start)
+            latent = LatentCells(SHARES["continuous"], rank_noise_variance(300, flip, 0.0) / 300**2, is_continuous=True)
+            readings, reliability, _ = read_scores(noisy, latent, GradeReader.of(latent), latent.start)
             pair.append(readings)
         found.append(float(pair[0] @ pair[1]) / 300)
     promised = reading_noise(np.array([reliability] * 2), np.full((2, 2), 300.0), 300)[0, 1]

@@ -14,7 +14,6 @@ from verticopula.stats.bridge import (
     series_covariances,
 )
 from verticopula.stats.bridge import bridge as integrate_bridge
-from verticopula.stats.mixing import AndersonMixer, MixingSettings
 from verticopula.stats.tilting.factor_structure import (
     fit_structure,
     group_pairs,
@@ -115,15 +114,3 @@ def test_pairs_that_nobody_has_follow_the_factors():
     structure = fit_structure(start_structure(found, variance, groups), np.where(hidden, 9.9, found), variance)
     fitted = structure.blend(np.where(hidden, 9.9, found), variance)
     assert np.sqrt(np.mean((fitted - truth)[hidden] ** 2)) < 0.03
-
-
-def test_mixing_finds_a_fixed_point_that_repetition_runs_away_from():
-    rng = np.random.default_rng(0)
-    basis = np.linalg.qr(rng.standard_normal((6, 6)))[0]
-    matrix = basis @ np.diag([-1.4, -0.5, 0.3, 0.6, 0.7, 0.8]) @ basis.T
-    offset = rng.standard_normal(6)
-    settings = MixingSettings(memory=4, damping=0.5, ridge=1e-6)
-    mixer, state = AndersonMixer(settings), np.zeros(6)
-    for _ in range(60):
-        state, mixer = mixer.next_state(state, matrix @ state + offset - state)
-    assert state == pytest.approx(np.linalg.solve(np.eye(6) - matrix, offset), abs=1e-3)

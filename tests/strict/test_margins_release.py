@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from verticopula.auditing.neighbours import replaced_value
-from verticopula.auditing.strict_attacks import MarginsRelease
+from verticopula.auditing.releases.neighbours import replaced_value
+from verticopula.auditing.sums.strict_attacks import MarginsRelease
 from verticopula.privacy.noise import SeededNoise
 from verticopula.schema.federation import Party
 

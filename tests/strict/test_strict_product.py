@@ -34,7 +34,9 @@ def make_study() -> tuple[Federation, dict[str, pl.DataFrame]]:
         {"name": "a", "column": [{"name": "x", **number}, nominal]},
         {"name": "b", "column": [{"name": "y", **number}, {"name": "d", "kind": "binary"}]},
     ]
-    federation = Federation.from_dict({"name": "s", "id": "id", "response": "a.x", "party": parties})
+    network = {"operator": "office"}  # neither party's: the third that computes
+    study = {"name": "s", "id": "id", "response": "a.x", "party": parties, "network": network}
+    federation = Federation.from_dict(study)
     return federation, {"a": first, "b": second.filter(pl.Series(rng.random(N) < 0.8))}
 
 

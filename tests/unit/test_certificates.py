@@ -23,10 +23,11 @@ from nvflare.lighter.provisioner import Provisioner
 
 from tests.network.harness import small_federation
 from verticopula.errors import SettingsError
-from verticopula.network import certificate_issuing
-from verticopula.network.certificate_authority import Authority
-from verticopula.network.certificate_expiry import ExpiryReminder, days_left, expiry_warning
-from verticopula.network.certificate_issuing import (
+from verticopula.network.connection.peer_admission import Introduction, PeerAdmission, coordinator_proof, proof_problem
+from verticopula.network.kit import certificate_issuing
+from verticopula.network.kit.certificate_authority import Authority
+from verticopula.network.kit.certificate_expiry import ExpiryReminder, days_left, expiry_warning
+from verticopula.network.kit.certificate_issuing import (
     Root,
     certificates_pem,
     current_time,
@@ -37,12 +38,11 @@ from verticopula.network.certificate_issuing import (
     new_root,
     read_certificates,
 )
-from verticopula.network.enrolment import accept_answer, make_request, read_request
-from verticopula.network.key_signing import KitFiles, certificate_authenticity
-from verticopula.network.peer_admission import Introduction, PeerAdmission, coordinator_proof, proof_problem
-from verticopula.network.provisioning import ProvisionOrder, carry_out, provision, revoke_certificates
-from verticopula.network.startup_kit import Kit, write_private
-from verticopula.network.trust_store import read_notice, read_trust, sign_notice, take_notice
+from verticopula.network.kit.enrolment import accept_answer, make_request, read_request
+from verticopula.network.kit.key_signing import KitFiles, certificate_authenticity
+from verticopula.network.kit.provisioning import ProvisionOrder, carry_out, provision, revoke_certificates
+from verticopula.network.kit.startup_kit import Kit, write_private
+from verticopula.network.kit.trust_store import read_notice, read_trust, sign_notice, take_notice
 from verticopula.schema.federation import Federation
 
 NOW = current_time()

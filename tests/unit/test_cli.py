@@ -27,7 +27,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_demo(folder: Path) -> None:
-    done = verticopula("demo", "--out", folder / "out", "--subjects", 600)
+    done = verticopula("demo", "--out", folder / "out", "--subjects", 600, "--method", "refined", "--epsilon", 4)
     assert done.returncode == 0, done.stderr
     assert "epsilon by unit" in done.stdout
     assert "Against the truth" in done.stdout
@@ -72,8 +72,17 @@ def test_demo_writes_what_was_missing_and_how_margins_were_corrected(demo: Path)
     assert margins["corrected"].is_between(0.0, 1.0 + 1e-9).all()
 
 
+@pytest.mark.filterwarnings("ignore::verticopula.errors.CellsWarning")
+def test_a_demo_whose_rows_have_one_class_only_ends_without_a_regression(tmp_path: Path, call: Call) -> None:
+    made = ("demo", "--subjects", 60, "--method", "refined", "--unit", "variable", "--epsilon", 0.01, "--seed", 2)
+    said = call(*made, "--out", tmp_path / "demo")
+    assert (said.code, said.err) == (0, "")
+    assert "No regression: the response has only one class" in said.out
+    assert "</html>" in (tmp_path / "demo" / "report.html").read_text("utf-8")
+
+
 def test_check_then_run_on_the_demos_inputs(demo: Path, tmp_path: Path, call: Call) -> None:
-    checked = call("check", demo / "federation.toml", "--data", demo / "data")
+    checked = call("check", demo / "federation.toml", "--data", demo / "data", "--method", "vcds")
     assert checked.code == 0, checked.err
     assert "Nothing was spent" in checked.out
     options = ["--data", demo / "data", "--out", tmp_path / "s", "--seed", 3, "--rows", 50, "--unit", "variable"]
@@ -113,11 +122,11 @@ def test_check_reports_all_problems_of_all_parties_and_no_cell(demo: Path, tmp_p
     credit.write_csv(tmp_path / "credit_agency.csv")
     (tmp_path / "law_enforcement.csv").write_text((demo / "data" / "law_enforcement.csv").read_text().replace(",", ";"))
     (tmp_path / "judicial_authority.csv").unlink()
-    checked = call("check", demo / "federation.toml", "--data", tmp_path, "--unit", "person")
+    checked = call("check", demo / "federation.toml", "--data", tmp_path, "--unit", "galaxy")
     said = " ".join(checked.err.split())
     assert checked.code == 1
     assert "nothing was spent" in said
-    assert "needs a delta" in said
+    assert "unknown unit 'galaxy'" in said
     assert "judicial_authority" in said
     assert "987654" not in checked.err + checked.out
 
@@ -153,7 +162,7 @@ def test_a_failed_run_writes_nothing(demo: Path, tmp_path: Path, call: Call) -> 
 
 def test_policies_cap_a_run(demo: Path, tmp_path: Path, call: Call) -> None:
     (tmp_path / "law_enforcement.toml").write_text("[caps]\nclient = 0.5\n")
-    options = ["--data", demo / "data", "--out", tmp_path / "s", "--policies", tmp_path]
+    options = ["--data", demo / "data", "--out", tmp_path / "s", "--policies", tmp_path, "--method", "vcds"]
     done = call("run", demo / "federation.toml", *options)
     assert done.code == 1
     assert "above its cap of 0.5" in " ".join(done.err.split())
@@ -168,10 +177,10 @@ def test_policies_cap_a_run(demo: Path, tmp_path: Path, call: Call) -> None:
         (["--epsilon", "nan"], "epsilon must be a positive"),
         (["--epsilon", "one"], "--epsilon"),
         (["--unit", "galaxy"], "unknown unit"),
-        (["--unit", "block"], "needs a delta"),
+        (["--unit", "client"], "method 'strict' has the units 'person' or 'block'"),
         (["--method", "magic"], "unknown method"),
         (["--rows", "0"], "at least 1"),
-        (["--epsilon", "1", "--epsilon-ranks", "1"], "either --epsilon"),
+        (["--epsilon", "1", "--epsilon-ranks", "1"], "give either epsilon"),
         (["--data", "nowhere"], "no such folder"),
         (["--sampler", "lazy"], "unknown sampler"),
     ],

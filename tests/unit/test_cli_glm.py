@@ -60,8 +60,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for party, table in tables.items():
         table.write_csv(folder / f"{party}.csv")
     arguments = ["run", folder / "federation.toml", "--data", folder, "--out", folder / "out", "--seed", 1, "--quiet"]
+    by_method = ("--method", "refined", "--unit", "variable")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["verticopula", *map(str, arguments), "--unit", "variable", "--epsilon", "20"])
+        patch.setattr(sys, "argv", ["verticopula", *map(str, arguments), *by_method, "--epsilon", "20"])
         with pytest.raises(SystemExit) as stopped:
             cli.main()
     assert not stopped.value.code
@@ -227,7 +228,7 @@ def test_help_mentions_every_option(call: Call) -> None:
         "--ignore-noise-and-selection", "--confidence", "--out", "--quiet", "-q",
     ):  # fmt: skip
         assert option in text
-    for word in ("gaussian, binomial or poisson", "scad, mcp, lasso or none", "bic, cv, or a number"):
+    for word in ("gaussian, binomial, poisson", "scad, mcp, lasso, none", "bic, cv, or a number"):
         assert word in text
 
 

@@ -11,10 +11,8 @@ import pytest
 
 from tests.builders import CONTINUOUS, Call, make_federation
 from tests.network.harness import POLICY, Net, small_federation
-from verticopula.cli.shared_options import whole_epsilon
 from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, SettingsError
-from verticopula.network import kit_process, result_files, study_lead
-from verticopula.network.control_messages import (
+from verticopula.network.connection.control_messages import (
     LeadReply,
     LeadRequest,
     ResultFile,
@@ -25,10 +23,13 @@ from verticopula.network.control_messages import (
     StudyState,
     SubmitReply,
 )
-from verticopula.network.result_files import write_result
-from verticopula.network.sanitizing import sanitize
-from verticopula.network.startup_kit import Kit
-from verticopula.network.study_lead import Lead
+from verticopula.network.connection.sanitizing import sanitize
+from verticopula.network.kit.startup_kit import Kit
+from verticopula.network.lead import result_files, study_lead
+from verticopula.network.lead.result_files import write_result
+from verticopula.network.lead.study_lead import Lead
+from verticopula.network.operations import kit_process
+from verticopula.schema.study_settings import StudySettings
 from verticopula.storage.vault import Vault
 from verticopula.study.study_folder import file_names
 
@@ -317,19 +318,20 @@ def test_words_of_others_are_made_plain() -> None:
 
 
 def test_epsilon_and_its_parts_do_not_go_together() -> None:
-    assert whole_epsilon(None, None, None) == 1.0
-    assert whole_epsilon(None, 0.5, 0.5) is None
+    assert StudySettings.from_options(epsilon=None).epsilon == 3.0
+    assert StudySettings.from_options(method="vcds").epsilon == 1.0
+    assert StudySettings.from_options(epsilon_ranks=0.5, epsilon_marginals=0.5).epsilon is None
     with pytest.raises(SettingsError, match="give either"):
-        whole_epsilon(1.0, 0.5, None)
+        StudySettings.from_options(epsilon=1.0, epsilon_ranks=0.5)
 
 
 def test_status_imports_nothing_heavy() -> None:
     """It would take three times as long: what is left is FLARE's own import, for the most part."""
     heavy = ("numba", "scipy", "pandas", "sklearn", "jinja2", "verticopula.protocol.messages")
     code = (
-        "import sys; import verticopula.cli.app; from verticopula.network.study_lead import Lead;"
-        "from verticopula.network.startup_kit import Kit;"
-        "from verticopula.network.control_messages import StatusRequest;"
+        "import sys; import verticopula.cli.app; from verticopula.network.lead.study_lead import Lead;"
+        "from verticopula.network.kit.startup_kit import Kit;"
+        "from verticopula.network.connection.control_messages import StatusRequest;"
         f"print([m for m in {heavy!r} if m in sys.modules])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -44,8 +44,9 @@ def test_run_as_printed(study: Path, call: Call, method: str, rounds: int) -> No
     [
         (["--method", "refined", "--as-printed"], "is not in the paper"),
         (["--method", "strict", "--as-printed", "--delta", "1e-6"], "is not in the paper"),
-        (["--as-printed", "--sampler", "binomial"], "exact"),
-        (["--as-printed", "--rank-correlation", "pearson"], "unknown rank_correlation"),
+        (["--as-printed"], "is not in the paper"),
+        (["--method", "vcds", "--as-printed", "--sampler", "binomial"], "exact"),
+        (["--method", "vcds", "--as-printed", "--rank-correlation", "pearson"], "unknown rank_correlation"),
         (["--rank-correlation", "spearman"], "is for variant"),
         (["--method", "evcds", "--as-printed", "--rows", str(N + 1)], "multiples of the cohort's 60 subjects"),
     ],
@@ -63,7 +64,9 @@ def test_a_policy_must_allow_it(study: Path, call: Call) -> None:
     (study / "rules").mkdir()
     rules = study / "rules" / "north.toml"
     rules.write_text('methods = ["vcds"]\n', "utf-8")
-    run = arguments(study, "--as-printed", "--policies", study / "rules", "--vault", study / "vault")
+    run = arguments(
+        study, "--method", "vcds", "--as-printed", "--policies", study / "rules", "--vault", study / "vault"
+    )
     said = call(*run)
     assert said.code == 1
     assert "allow_as_printed" in said.err
@@ -72,7 +75,17 @@ def test_a_policy_must_allow_it(study: Path, call: Call) -> None:
 
 
 def test_check_knows_it(study: Path, call: Call) -> None:
-    check = ["check", study / "federation.toml", "--data", study, "--unit", "variable", "--as-printed"]
+    check = [
+        "check",
+        study / "federation.toml",
+        "--data",
+        study,
+        "--unit",
+        "variable",
+        "--method",
+        "vcds",
+        "--as-printed",
+    ]
     assert call(*check).code == 0
     said = call(*check, "--method", "refined")
     assert said.code == 1
@@ -85,12 +98,12 @@ def test_the_demo_runs_it(tmp_path: Path, call: Call) -> None:
     assert said.code == 0, said.err
     assert "ranges of the data are in the open" in said.out
     assert "Aligned rows" in said.out
-    assert call("demo", "--out", tmp_path / "other", "--subjects", 300, "--as-printed").code == 1  # refined: not in it
+    assert call("demo", "--out", tmp_path / "other", "--subjects", 300, "--as-printed").code == 1  # strict: not in it
     assert not (tmp_path / "other").exists()
 
 
 def test_an_audit_attacks_its_tables_and_no_claims(study: Path, call: Call) -> None:
-    assert call(*arguments(study, "--as-printed", "--epsilon", 8)).code == 0
+    assert call(*arguments(study, "--method", "vcds", "--as-printed", "--epsilon", 8)).code == 0
     said = call("audit", study / "out", "--claims-only")
     assert said.code == 1
     assert "make no claim that an attack could break" in " ".join(said.err.split())

@@ -43,7 +43,7 @@ def inputs(
 
 def run(call: Call, folder: Path, out: str, *more: Any) -> Any:
     given = ["--data", folder / "data", "--out", folder / out, "--policies", folder / "policies", "--quiet"]
-    return call("run", folder / "federation.toml", *given, "--epsilon", 4, "--unit", "client", *more)
+    return call("run", folder / "federation.toml", *given, "--method", "vcds", "--epsilon", 4, *more)
 
 
 def test_a_cap_holds_over_runs_with_folders_of_their_own(tmp_path: Path, call: Call, data_folder: Path) -> None:
@@ -88,11 +88,12 @@ def test_a_vault_of_ones_own_and_none_without_policies(tmp_path: Path, call: Cal
     assert run(call, folder, "one", *own).code == 0
     assert run(call, folder, "two", *own).code == 1
     assert list(data_folder.iterdir()) == []
-    plain = ["--data", folder / "data", "--quiet", "--epsilon", 4]
+    plain = ["--data", folder / "data", "--quiet", "--method", "vcds", "--epsilon", 4]
     assert call("run", folder / "federation.toml", *plain, "--out", folder / "three").code == 0
     assert list(data_folder.iterdir()) == []
     new = ("--vault", tmp_path / "new")
-    said = call("run", folder / "federation.toml", *plain[:2], "--out", folder / "four", *new, "--epsilon", 4)
+    loud = [word for word in plain if word != "--quiet"]
+    said = call("run", folder / "federation.toml", *loud, "--out", folder / "four", *new)
     assert said.code == 0  # no policy, no cap; but it is written down
     assert "Charged" in said.out
     assert len(read_ledger(tmp_path / "new" / "ledger.jsonl")) == len(read_ledger(folder / "four/ledger.jsonl"))
@@ -103,7 +104,7 @@ def test_a_vault_s_rules_hold_for_a_run_without_policies(tmp_path: Path, call: C
     folder, own = inputs(tmp_path / "in"), ("--vault", tmp_path / "vault")
     assert run(call, folder, "one", *own).code == 0
     spent = (tmp_path / "vault" / "ledger.jsonl").read_bytes()
-    plain = (folder / "federation.toml", "--data", folder / "data", "--epsilon", 4, *own)
+    plain = (folder / "federation.toml", "--data", folder / "data", "--method", "vcds", "--epsilon", 4, *own)
     for command in (("run", *plain, "--out", folder / "two", "--quiet"), ("check", *plain)):
         said = call(*command)
         assert said.code == 1
@@ -168,7 +169,7 @@ def test_a_policy_that_ends_in_the_middle_of_a_line_is_taken_for_half_written(tm
 
 def test_what_a_folder_s_ledger_held_before_there_was_a_vault_counts(tmp_path: Path, call: Call) -> None:
     folder = inputs(tmp_path / "in")
-    plain = ["--data", folder / "data", "--out", folder / "one", "--quiet", "--epsilon", 1]
+    plain = ["--data", folder / "data", "--out", folder / "one", "--quiet", "--method", "vcds", "--epsilon", 1]
     assert call("run", folder / "federation.toml", *plain).code == 0
     said = run(call, folder, "one", "--overwrite")
     assert "epsilon per client would become 5, above its cap of 4" in said.err
@@ -214,17 +215,17 @@ def study() -> tuple[Federation, dict[str, pl.DataFrame]]:
 def test_fit_keeps_caps_in_a_vault(tmp_path: Path) -> None:
     federation, tables = study()
     policies = {"bank": Policy(caps=Caps(client=1.5))}
-    first = Synthesizer(federation, epsilon=1.0).fit(tables, policies=policies, vault=tmp_path / "v")
+    first = Synthesizer(federation, "vcds", epsilon=1.0).fit(tables, policies=policies, vault=tmp_path / "v")
     assert len(first.ledger_) == 4
     with pytest.raises(BudgetExceeded, match="'bank'"):
-        Synthesizer(federation, epsilon=1.0).fit(tables, policies=policies, vault=tmp_path / "v")
+        Synthesizer(federation, "vcds", epsilon=1.0).fit(tables, policies=policies, vault=tmp_path / "v")
     with Vault.open(tmp_path / "v") as opened:
         assert len(opened.ledger) == 4
         with pytest.raises(BudgetExceeded):
-            Synthesizer(federation, epsilon=1.0).fit(tables, policies=policies, vault=opened)
+            Synthesizer(federation, "vcds", epsilon=1.0).fit(tables, policies=policies, vault=opened)
         with pytest.raises(SettingsError, match=r"vault remembers: caps\.client"):
-            Synthesizer(federation, epsilon=1.0).fit(tables, vault=opened)
-    Synthesizer(federation, epsilon=1.0).fit(tables, policies=policies)  # as before: only its own ledger counts
+            Synthesizer(federation, "vcds", epsilon=1.0).fit(tables, vault=opened)
+    Synthesizer(federation, "vcds", epsilon=1.0).fit(tables, policies=policies)  # as before: only its own ledger counts
 
 
 def test_the_vault_is_charged_before_anything_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,8 +235,8 @@ def test_the_vault_is_charged_before_anything_is_drawn(tmp_path: Path, monkeypat
         seen.append([len(read_ledger(tmp_path / name)) for name in ("v/ledger.jsonl", "own.jsonl")])
         raise VerticopulaError("stopped")
 
-    monkeypatch.setattr("verticopula.protocol.party.local_party.flip_comparisons", look)
+    monkeypatch.setattr("verticopula.protocol.party.rank_handler.flip_comparisons", look)
     federation, tables = study()
     with pytest.raises(VerticopulaError, match="stopped"):
-        Synthesizer(federation, epsilon=1.0).fit(tables, vault=tmp_path / "v", ledger=tmp_path / "own.jsonl")
+        Synthesizer(federation, "vcds", epsilon=1.0).fit(tables, vault=tmp_path / "v", ledger=tmp_path / "own.jsonl")
     assert min(min(counts) for counts in seen) >= 2

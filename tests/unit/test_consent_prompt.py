@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from verticopula.errors import ProtocolError
-from verticopula.network.consent_prompt import ConsentPrompt, drop_typed_ahead
-from verticopula.network.stored_consent import describe_request
+from verticopula.network.party.consent_prompt import ConsentPrompt, drop_typed_ahead
+from verticopula.network.party.stored_consent import describe_request
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
 from verticopula.protocol.party.consent_question import ConsentQuestion
@@ -276,8 +276,8 @@ def test_a_long_name_of_a_study_cannot_look_like_lines_of_the_prompt(
 def test_nothing_else_is_written_while_a_question_stands_on_the_terminal() -> None:
     """A log line that a peer causes would push the question out of sight."""
     script = (
-        "import logging; from pathlib import Path; from verticopula.network.startup_kit import Kit;"
-        "from verticopula.network.kit_process import keep_log; import tempfile; asking = [False];"
+        "import logging; from pathlib import Path; from verticopula.network.kit.startup_kit import Kit;"
+        "from verticopula.network.operations.kit_process import keep_log; import tempfile; asking = [False];"
         "kit = Kit(Path(tempfile.mkdtemp()), 'party', 'left', 'localhost', 1);"
         "keep_log(kit, quiet=False, is_asking=lambda: asking[0]); log = logging.getLogger('verticopula');"
         "log.warning('before it'); asking[0] = True; log.error('beside it'); asking[0] = False;"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,8 @@ def test_copula_is_what_it_was_and_parties_do_the_same() -> None:
     assert type(plain.result_.copula) is FittedCopula
     for party in ("a", "b"):
         assert default.sample(50)[party].equals(plain.sample(50)[party])
-    assert plain.ledger_ == tilted.ledger_
+    entries = [[replace(one, time="", previous="", hash="") for one in study.ledger_] for study in (plain, tilted)]
+    assert entries[0] == entries[1]
     np.testing.assert_array_equal(plain.result_.copula.correlation, tilted.result_.copula.correlation)
 
 

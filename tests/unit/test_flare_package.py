@@ -7,32 +7,28 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 HEAVY = "nvflare.job_config.api"
 
 
-@pytest.mark.parametrize(
-    ("lines", "expected"),
-    [
-        (("import verticopula.network.study_lead",), "False"),
-        (("import verticopula.network.coordinator", "import verticopula.network.party_process"), "False"),
-        (("import verticopula.network.study_lead", "from nvflare import FedJob", "FedJob.__name__"), "True"),
-        (("import verticopula.network.study_lead", "import nvflare", "nvflare.__spec__", "nvflare.FilterType"), "True"),
-        (("import nvflare", "import verticopula.network.study_lead", "nvflare.FedJob"), "True"),
-    ],
-)
-def test_only_who_uses_the_package_itself_imports_all_of_it(lines: tuple[str, ...], expected: str) -> None:
-    told = "\n".join(("import sys", *lines, f"print({HEAVY!r} in sys.modules)"))
+def test_only_who_uses_the_package_itself_imports_all_of_it() -> None:
+    steps = (
+        ("import verticopula.network.coordinator.coordinator_process", "False"),
+        ("import verticopula.network.party.party_process, verticopula.network.lead.study_lead", "False"),
+        ("import nvflare; nvflare.__spec__, nvflare.FilterType", "True"),
+        ("from nvflare import FedJob; FedJob.__name__", "True"),
+    )
+    told = "\n".join(f"{line}\nprint({HEAVY!r} in sys.modules)" for line, _ in steps)
+    told = f"import sys\n{told}\nprint(hasattr(nvflare, 'no_such_name'))"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == expected
+    assert done.stdout.split() == [*(expected for _, expected in steps), "False"]
 
 
-def test_a_name_that_the_package_does_not_have_is_an_error() -> None:
-    told = "import verticopula.network.study_lead, nvflare\nprint(hasattr(nvflare, 'no_such_name'))"
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+def test_who_imported_the_package_before_has_all_of_it() -> None:
+    told = "import nvflare, verticopula.network.lead.study_lead, sys\nnvflare.FedJob\nprint({HEAVY!r} in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", told.format(HEAVY=HEAVY)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "True"
 
 
 _CANARY = """import pathlib
@@ -51,7 +47,7 @@ def test_settings_that_lie_about_are_not_searched_for_and_name_no_code(tmp_path:
     (tmp_path / "deep" / "down" / "comm_config.json").write_text(settings, "utf-8")
     told = """import sys
 sys.addaudithook(lambda event, given: print("searched") if event == "os.scandir" and given[0] == "." else None)
-from verticopula.network.flare_link import Communicator, Endpoint
+from verticopula.network.connection.flare_link import Communicator, Endpoint
 from nvflare.fuel.f3.comm_config import CommConfigurator
 from nvflare.fuel.f3.communicator import load_comm_drivers
 load_comm_drivers()

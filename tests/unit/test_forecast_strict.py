@@ -49,7 +49,7 @@ def test_simulated_openings_have_the_noise_of_the_plan(unit: str) -> None:
 
 
 def test_strict_is_what_block_and_person_take(small: Federation) -> None:
-    made = forecast(small, 4_000, 1.0, units=("block", "person"))
+    made = forecast(small, 4_000, 1.0, units=("block", "person"), methods=("refined", "strict"))
     for unit in ("block", "person"):
         row = made.row("strict", unit)
         assert row.epsilon_ranks is None
@@ -110,8 +110,16 @@ def test_strict_is_refused_where_it_makes_no_sense(small: Federation) -> None:
     alone = make_federation({"bank": dict.fromkeys("ab", CONTINUOUS)})
     with pytest.raises(SettingsError, match="at least 2 parties"):
         forecast(alone, 500, 1.0, methods=("strict",))
-    rows = forecast(alone, 500, 1.0, units=("variable", "person")).rows
-    assert {row.method for row in rows} == {"vcds", "refined"}
+    with pytest.raises(SettingsError, match="at least 2 parties"):
+        forecast(alone, 500)  # what nobody named is not replaced
+
+
+def test_it_is_what_is_forecast_where_nobody_names_a_method(small: Federation) -> None:
+    made = forecast(small, 1_000)
+    assert (made.epsilon, made.delta) == (3.0, 1e-6)
+    assert [(row.method, row.unit) for row in made.rows] == [("strict", "block"), ("strict", "person")]
+    with pytest.raises(SettingsError, match="different defaults of epsilon"):
+        forecast(small, 1_000, methods=("strict", "vcds"))
 
 
 def test_the_command_has_strict_alone(call: Call, small: Federation, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from verticopula.errors import SettingsError
-from verticopula.network import health_server
-from verticopula.network.health_server import HealthServer
+from verticopula.network.operations import health_server
+from verticopula.network.operations.health_server import HealthServer
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_names_of_this_machine_are_answered(server: HealthServer) -> None:
 
 
 def test_elsewhere_any_name_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_server, "_is_loopback", lambda host: False)
+    monkeypatch.setattr(health_server, "is_loopback", lambda host: False)
     monkeypatch.setattr(threading, "excepthook", lambda caught: None)
     found = HealthServer("127.0.0.1", 0, lambda: b"", lambda: "")
     found.start()

@@ -69,8 +69,8 @@ def test_no_command_and_no_text_file_has_an_escape_sequence(
         resize(monkeypatch, module, truths=(2, 2))
     inputs, out = (study / "federation.toml", "--data", study / "data"), study / "out"
     commands = [
-        ("check", *inputs),
-        ("run", *inputs, "--out", out, "--epsilon", "40"),
+        ("check", *inputs, "--method", "refined"),
+        ("run", *inputs, "--out", out, "--method", "refined", "--epsilon", "40"),
         ("ledger", "show", out),
         ("glm", out, "--select", "0.001", "--penalty", "lasso"),
         ("forecast", study / "federation.toml", "--subjects", "500"),
@@ -92,7 +92,7 @@ def test_errors_have_no_escape_sequence(study: Path, call: Call) -> None:
     pl.read_parquet(study / "data" / "b.parquet").select("subject_id", "g").write_parquet(study / "data" / "b.parquet")
     for command in ("check", "run"):
         more = ("--out", study / "out") if command == "run" else ()
-        said = call(command, study / "federation.toml", "--data", study / "data", *more)
+        said = call(command, study / "federation.toml", "--data", study / "data", "--method", "refined", *more)
         assert said.code == 1
         assert "not in the table" in said.err
         assert clean(said.out + said.err)
@@ -100,7 +100,8 @@ def test_errors_have_no_escape_sequence(study: Path, call: Call) -> None:
 
 def test_no_cell_of_a_csv_file_is_a_formula_and_numbers_stay_numbers(study: Path, call: Call) -> None:
     out = study / "out"
-    assert call("run", study / "federation.toml", "--data", study / "data", "--out", out, "--epsilon", "40").code == 0
+    given = ("--data", study / "data", "--out", out, "--method", "refined", "--epsilon", "40")
+    assert call("run", study / "federation.toml", *given).code == 0
     assert call("glm", out).code == 0
     found = list(out.rglob("*.csv"))
     assert {path.name for path in found} == {"a.csv", "b.csv", "joined.csv", "margins.csv", "coefficients.csv"}

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pydoc
 import re
+import tomllib
 import types
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import verticopula
+import verticopula.auditing
+import verticopula.datasets
+from verticopula.cli.lead_commands import submit
+from verticopula.cli.run_command import run
+from verticopula.errors import SchemaError
+from verticopula.estimators.synthesizer import Synthesizer
+from verticopula.schema.federation import Federation
 from verticopula.schema.methods import METHODS, PRINTED_VARIANT, RAW_REGRESSION
+from verticopula.schema.raw_regression_settings import RawRegressionSettings
+from verticopula.schema.study_settings import StudySettings
+from verticopula.stats.bridge import STRONGEST
+from verticopula.study.fitted_study import FittedStudy
 
 HOME = Path(verticopula.__file__).parent
+PUBLIC = (verticopula, verticopula.auditing, verticopula.datasets)
 ROOT = Path(__file__).parents[2]
 FILES = sorted(HOME.rglob("*.py"))
 ROOMS = sorted(path.parent for path in FILES if path.name == "__init__.py" and path.parent != HOME)
@@ -27,7 +42,7 @@ PRIVATE_WORDS = {
     *("measurement", "measurements", "rehearsals", "rehearse"),
     *("stranger", "strangers", "settle", "settled", "pulls", "pulling", "pushes"),
 }
-# `words` and `texts` are not among them: the first are 64 bits of a stream or a steward's own, the second text cells.
+# `words` and `texts` are not among them: the first are a variable's sentences or 64 bits of a stream, the second cells.
 STORED_NAMES = {"strict/"}  # of records in a party's vault: they stay, whatever the method is called
 OF_BROWSERS = {"SameSite=Strict"}  # of a cookie
 STORED_BY_METHOD = {"study/saved_study.py", "protocol/party/strict_handler.py"}  # what a file or a message is called
@@ -35,6 +50,7 @@ CALLED_BY_LIBRARIES = {"Link.state_change", "Link.process_message", "_Unregister
 CALLED_BY_LIBRARIES |= {"HealthServer.handle_error", "_HealthHandler.log_message"}
 READ_BY_USERS = {
     "Synthesizer.margins_",
+    "Synthesizer.n_subjects_",
     "CheckedModel.model_validate_json",
     "SmeTruth.relevant",
 }  # and no page shows them
@@ -112,6 +128,17 @@ def test_no_number_with_several_digits_has_two_public_names() -> None:
             if name.isupper() and public(name) and re.fullmatch(r"[1-9]\d*[1-9]\d*[1-9]0*(\.0)?", value):
                 found.setdefault(float(value), set()).add(name)
     assert [names for names in found.values() if len(names) > 1] == []
+
+
+def test_the_strongest_correlation_is_written_once() -> None:
+    """`bridge.STRONGEST`; the report cuts axes at the same share of people, which is something else."""
+    found = {
+        str(path)
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value == STRONGEST
+    }
+    assert found == {"stats/bridge.py", "report/margin_figures.py"}
 
 
 def test_there_is_one_record_of_a_warning() -> None:
@@ -235,6 +262,16 @@ def test_no_name_is_a_private_word_of_this_project() -> None:
     assert found == set()
 
 
+def test_functions_named_after_words_give_64_bits_each() -> None:
+    found = {
+        str(path)
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and "words" in words_of(node.name)
+    }
+    assert found == {"matching/keyed_hashes.py", "privacy/coins.py", "privacy/noise.py"}
+
+
 def words_of(name: str) -> set[str]:
     return set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_"))
 
@@ -258,6 +295,20 @@ def test_method_names_stand_in_one_file_only() -> None:
         if not (is_docstring(node, tree) and path.parts[0] != "cli") and node.value not in STORED_NAMES | OF_BROWSERS
     ]
     assert others == []
+
+
+def test_no_argument_has_a_method_of_its_own_as_default() -> None:
+    """Who names none gets `DEFAULT_METHOD`, everywhere."""
+    records = {"VCDS", "REFINED", "EVCDS", "IEVCDS", "STRICT"}
+    found = [
+        f"{path}:{default.lineno}"
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        for default in (*node.args.defaults, *filter(None, node.args.kw_defaults))
+        if isinstance(default, ast.Attribute) and ast.unparse(default.value) in records
+    ]
+    assert found == []
 
 
 def test_no_branch_asks_for_a_method_by_its_name() -> None:
@@ -287,6 +338,37 @@ def test_every_room_says_what_lives_there_who_may_import_it_and_what_to_read_fir
     assert "Read " in said
 
 
+@pytest.mark.parametrize("room", [room for room in ROOMS if room.parent == HOME], ids=lambda room: room.name)
+def test_every_room_imports_what_it_says_and_no_more(room: Path) -> None:
+    """Contracts allow all lower rooms; a room may promise less."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    rooms = project["tool"]["importlinter"]["contracts"][0]["layers"]  # the highest first
+    about = " ".join((ast.get_docstring(ast.parse((room / "__init__.py").read_text("utf-8"))) or "").split())
+    promise = re.search(r"(?:may import|imports) ([^;.]*)", about)
+    assert promise is not None
+    named = [one for one in rooms if re.search(rf"\b{one}\b", promise[1])]
+    if "everything" in promise[1]:
+        allowed = set(rooms)
+    elif "only" in promise[1]:
+        allowed = set(named)
+    else:
+        assert "lower rooms" in promise[1]
+        allowed = set(rooms[rooms.index(named[0]) :])
+    assert imported_by(room) <= allowed
+
+
+def imported_by(room: Path) -> set[str]:
+    """Other rooms that a room's files name in their imports."""
+    found = {
+        node.module.split(".")[1]
+        for path, tree in trees()
+        if path.parts[0] == room.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("verticopula.")
+    }
+    return found - {room.name}
+
+
 def test_the_architecture_page_is_short_and_names_every_room() -> None:
     page = (ROOT / "docs/development/architecture.md").read_text("utf-8")
     assert len(page.splitlines()) <= 150
@@ -313,18 +395,55 @@ def test_everything_public_describes_its_parameters() -> None:
     assert bare == []
 
 
+def test_every_public_class_describes_what_it_is_made_of() -> None:
+    """Each argument of its constructor, or field, has an entry under Parameters or Attributes.
+
+    Public is what a package exports, and what the page of the Python reference lists.
+    """
+    exported = [getattr(room, name) for room in PUBLIC for name in room.__all__]
+    page = (ROOT / "docs/reference/python.md").read_text("utf-8")
+    listed = [pydoc.locate(name) for name in re.findall(r"autoclass:: (\S+)", page)]
+    found = {kind for kind in (*exported, *listed) if isinstance(kind, type)}
+    assert {Federation, SchemaError, FittedStudy} <= found
+    bare = [f"{kind.__name__}.{made}" for kind in found for made in made_of(kind) if made not in entries_of(kind)]
+    assert sorted(bare) == []
+
+
+def made_of(kind: type) -> list[str]:
+    """Names of what a class is constructed with, without those that users never pass."""
+    if "__init__" not in vars(kind) and "__new__" not in vars(kind) and not hasattr(kind, "model_fields"):
+        return []
+    fields = getattr(kind, "model_fields", None) or inspect.signature(kind).parameters
+    return [name for name in fields if public(name) and name not in ("args", "kwargs")]
+
+
+def entries_of(kind: type) -> set[str]:
+    """What stands before a colon under Parameters or Attributes."""
+    _, *sections = re.split(r"^(?:Parameters|Attributes)\n-+\n", inspect.getdoc(kind) or "", flags=re.MULTILINE)
+    entries = re.findall(r"^(\w+(?:, \w+)*) :", "\n".join(sections), flags=re.MULTILINE)
+    return {name for entry in entries for name in entry.split(", ")}
+
+
 def public_functions() -> Iterator[tuple[str, Callable[..., object]]]:
-    """Functions and methods of what `__all__` names, and of the classes in their signatures, and so on."""
-    waiting = [(name, getattr(verticopula, name)) for name in verticopula.__all__]
+    for name, found in public_objects():
+        if isinstance(found, type):
+            yield from own_functions(found).items()
+        elif callable(found):
+            yield name, found
+
+
+def public_objects() -> Iterator[tuple[str, object]]:
+    """What `__all__` names, also of audits and example studies; the classes in their signatures, and so on."""
+    waiting = [(name, getattr(room, name)) for room in PUBLIC for name in room.__all__]
     seen: list[object] = []
     while waiting:
         name, found = waiting.pop()
         if found in seen:
             continue
         seen.append(found)
+        yield name, found
         members = own_functions(found) if isinstance(found, type) else {name: found} if callable(found) else {}
-        for member, function in members.items():
-            yield member, function
+        for function in members.values():
             waiting += [(kind.__name__, kind) for hint in hints_of(function) for kind in classes_in(hint)]
 
 
@@ -340,7 +459,9 @@ def own_functions(kind: type) -> dict[str, Callable[..., object]]:
 def hints_of(function: Callable[..., object]) -> list[object]:
     """Of parameters and result; libraries that are imported for their types only are left out."""
     absent = {"pd": types.SimpleNamespace(DataFrame=object, Series=object), "go": types.SimpleNamespace(Figure=object)}
-    return list(typing.get_type_hints(function, localns=absent).values())
+    # A study's settings are read for `--help`, so they import the federation for its type only.
+    known = {**absent, "Federation": verticopula.Federation}
+    return list(typing.get_type_hints(function, localns=known).values())
 
 
 def classes_in(hint: object) -> Iterator[type]:
@@ -350,7 +471,13 @@ def classes_in(hint: object) -> Iterator[type]:
         yield from classes_in(part)
 
 
-def test_importing_the_package_imports_nothing_heavy() -> None:
+HELP = """import contextlib, io; from verticopula.cli.app import main
+sys.argv = ["verticopula", *{}]
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()): main()
+"""
+
+
+def test_importing_the_package_and_asking_for_help_imports_nothing_heavy() -> None:
     import subprocess
     import sys
 
@@ -359,10 +486,13 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     unwanted = {
         "import verticopula": heavy,
         "import verticopula.cli.app": heavy,
+        HELP.format(["--help"]): heavy,
+        HELP.format(["run", "--help"]): heavy,
+        "from verticopula import Federation, Policy": ("scipy.stats", "pandas", *pages),
         "from verticopula import Synthesizer": pages,
     }
     for statement, modules in unwanted.items():
-        code = f"import sys; {statement}; print([m for m in {modules!r} if m in sys.modules])"
+        code = f"import sys; {statement}\nprint([m for m in {modules!r} if m in sys.modules])"
         said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         assert said.strip() == "[]", statement
 
@@ -380,3 +510,61 @@ def test_help_takes_less_than_half_a_second_of_processor_time() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(done.stdout.splitlines()[-1]) < 0.5
+
+
+# ---- one description of a study ------------------------------------------------------------------
+
+# What is signed and charged is in numbers: a budget with every default filled in, and the proposal that repeats it.
+IN_NUMBERS = {"StudyBudget", "StudyProposal"}
+# scikit-learn's word, for Python's users
+SAYS_RANDOM_STATE = {"estimators", "datasets", "auditing/study_audit.py", "forecasting/forecast.py"}
+SAYS_RANDOM_STATE |= {"report/propensity_check.py"}  # which calls scikit-learn
+
+
+def test_no_other_record_repeats_the_settings_of_a_study() -> None:
+    """Who needs them holds a `StudySettings`."""
+    names = {one.name for one in fields(StudySettings)} | {"random_state", "as_printed"}
+    found = {
+        kind.name
+        for path, tree in trees()
+        if path != Path("schema/study_settings.py")
+        for kind in ast.walk(tree)
+        if isinstance(kind, ast.ClassDef) and len(names & set(members_of(kind))) > 4
+    }
+    assert found == IN_NUMBERS
+
+
+def test_a_synthesizer_has_the_settings_of_a_study_with_their_defaults() -> None:
+    given = {name: one.default for name, one in inspect.signature(Synthesizer).parameters.items()}
+    wanted = StudySettings(method="").to_arguments()
+    assert given.pop("federation") is inspect.Parameter.empty
+    assert (given.pop("engine"), given.pop("engine_without_tls")) == ("local", False)  # where, and not what
+    assert given == {**wanted, "method": None}  # who names none gets `DEFAULT_METHOD`
+
+
+def test_every_setting_is_an_option_once_for_all_commands() -> None:
+    """Commands share the options of `shared_options.py`, which take their help from the settings."""
+    names = {one.name for record in (StudySettings, RawRegressionSettings) for one in fields(record)} | {"as_printed"}
+    own = {
+        f"{path.stem}: {argument.arg}"
+        for path, tree in trees()
+        if path.parts[0] == "cli" and path.stem != "forecast_command"  # which takes several units and methods
+        for command in tree.body
+        if isinstance(command, ast.FunctionDef) and public(command.name)
+        for argument in command.args.args
+        if argument.arg in names and "typer" in ast.unparse(argument.annotation or argument)
+    }
+    # Of the audit's own noise, and of the delta that a ledger is counted at.
+    assert own == {"audit_commands: seed", "ledger_commands: delta"}
+    for command in (run, submit):
+        assert {one.name for one in fields(StudySettings)} - {"variant"} <= set(inspect.signature(command).parameters)
+
+
+def test_a_seed_is_called_random_state_where_users_of_scikit_learn_look_only() -> None:
+    found = {
+        str(path) if str(path) in SAYS_RANDOM_STATE else path.parts[0]
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if "random_state" in names_of(node)
+    }
+    assert found == SAYS_RANDOM_STATE

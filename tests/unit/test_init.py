@@ -171,7 +171,11 @@ def test_ranges_from_the_data_are_asked_for_by_name_and_marked(tables: Path, cal
     federation = Federation.from_toml("federation.toml")
     assert federation.bounds_source == "from-data"
     assert federation.party("bank").column("income").bounds == (999.0, 12500.25)
-    assert "epsilon will be infinite" in call("check", "federation.toml").out
+    assert "epsilon will be infinite" in call("check", "federation.toml", "--method", "vcds").out
+    said = call("check", "federation.toml")  # two parties need a third that computes, and nobody has named it
+    assert said.code == 1
+    assert "needs three that compute" in " ".join(said.err.split())
+    assert '# compute = "NAME"' in Path("federation.toml").read_text("utf-8")
 
 
 def test_it_asks_nothing_without_a_terminal_and_replaces_nothing_unasked(tables: Path, call: Call) -> None:

@@ -6,16 +6,19 @@ import json
 import logging
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from verticopula.network.json_log import EntryLimit, JsonFormatter, in_study, is_worth_a_line
-from verticopula.network.startup_kit import Kit
+from verticopula.network.connection.log_context import in_study
+from verticopula.network.kit.startup_kit import Kit
+from verticopula.network.operations.json_log import EntryLimit, JsonFormatter, is_worth_a_line
 
 KIT = Kit(Path("kit"), "party", "left", "localhost", 1)
-OWN = "verticopula.network.coordinator"
+OWN = "verticopula.network.coordinator.coordinator_process"
+DRIVER = "verticopula.network.connection.flare_driver"
 LIBRARY = "nvflare.fuel.f3.sfm.conn_manager"
 
 
@@ -86,8 +89,8 @@ def test_of_a_librarys_error_the_place_is_told_and_no_text() -> None:
     [
         (OWN, logging.INFO, True),
         (OWN, logging.DEBUG, False),
-        ("verticopula.network.flare_driver", logging.INFO, False),  # "a connection of left has ended"
-        ("verticopula.network.flare_driver", logging.WARNING, True),
+        (DRIVER, logging.INFO, False),  # "a connection of left has ended"
+        (DRIVER, logging.WARNING, True),
         (LIBRARY, logging.INFO, False),
         (LIBRARY, logging.WARNING, False),
         (LIBRARY, logging.ERROR, True),
@@ -96,6 +99,11 @@ def test_of_a_librarys_error_the_place_is_told_and_no_text() -> None:
 )
 def test_what_flare_says_of_every_connection_is_left_out(name: str, level: int, is_kept: bool) -> None:
     assert is_worth_a_line(entry(name, level, "Connection [CN00002 Not Connected] is closed")) is is_kept
+
+
+def test_the_driver_is_a_module() -> None:
+    """Its entries are known by its name alone, which moves with the file."""
+    assert find_spec(DRIVER) is not None
 
 
 def test_a_flood_of_one_event_is_cut_and_counted_and_others_go_on() -> None:
@@ -120,7 +128,8 @@ def run(script: str, folder: Path) -> list[dict[str, Any]]:
     """The entries of a process that keeps a log of JSON and runs this script; every line must be one."""
     start = (
         "import logging, os, sys, threading; from pathlib import Path\n"
-        "from verticopula.network.startup_kit import Kit; from verticopula.network.kit_process import keep_log\n"
+        "from verticopula.network.kit.startup_kit import Kit\n"
+        "from verticopula.network.operations.kit_process import keep_log\n"
         "keep_log(Kit(Path(sys.argv[1]), 'party', 'left', 'localhost', 1), quiet=False, log_format='json')\n"
     )
     command = [sys.executable, "-c", start + script, str(folder)]

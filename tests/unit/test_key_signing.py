@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from tests.network.harness import small_federation
 from verticopula.errors import SettingsError
-from verticopula.network.key_signing import certificate_authenticity
-from verticopula.network.provisioning import provision
-from verticopula.network.startup_kit import Kit
+from verticopula.network.kit.key_signing import certificate_authenticity
+from verticopula.network.kit.provisioning import provision
+from verticopula.network.kit.startup_kit import Kit
 
 
 @pytest.fixture(scope="module")

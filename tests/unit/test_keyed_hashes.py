@@ -8,13 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from verticopula.data.tables import normalise_ids
+from verticopula.data.id_checks import hash_ids, normalise_ids
 from verticopula.errors import SettingsError
 from verticopula.matching.keyed_hashes import (
     UNMATCHED,
     cohort_digest,
     count_repeats,
-    hash_ids,
     hash_order,
     key_check,
     place,

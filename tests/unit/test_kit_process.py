@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from verticopula.errors import SettingsError
-from verticopula.network import kit_process as process_module
-from verticopula.network.kit_process import keep_log, only_process, running_pid, stop_process
-from verticopula.network.sanitizing import frames_of
-from verticopula.network.startup_kit import Kit
+from verticopula.network.connection.sanitizing import frames_of
+from verticopula.network.kit.startup_kit import Kit
+from verticopula.network.operations import kit_process as process_module
+from verticopula.network.operations.kit_process import keep_log, only_process, running_pid, stop_process
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def test_what_a_dead_process_left_does_not_matter(kit: Kit) -> None:
 
 def test_last_words_reach_the_terminal(kit: Kit) -> None:
     script = (
-        "import os, sys; from pathlib import Path; from verticopula.network.startup_kit import Kit;"
-        "from verticopula.network.kit_process import keep_log;"
+        "import os, sys; from pathlib import Path; from verticopula.network.kit.startup_kit import Kit;"
+        "from verticopula.network.operations.kit_process import keep_log;"
         "keep_log(Kit(Path(sys.argv[1]), 'party', 'left', 'localhost', 1), quiet=True);"
         "os.write(2, b'E0 ssl.cc:1] Handshake failed with error SSL_ERROR_SSL: no certificate\\n');"
         "print('why it ends', file=sys.stderr); sys.exit(1)"
@@ -102,7 +102,7 @@ def test_where_an_error_came_from_says_nothing_of_the_data() -> None:
 def test_a_signal_to_reload_ends_nothing() -> None:
     program = """
 import logging, sys, threading
-from verticopula.network.kit_process import run_until_stopped
+from verticopula.network.operations.kit_process import run_until_stopped
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 class Service:
     ended = threading.Event()
@@ -122,4 +122,4 @@ run_until_stopped(Service())
         assert "reloaded" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         assert "stopped" in process.stdout.readline()
-        assert process.wait(60.0) == 0
+        assert process.wait() == 0

@@ -12,11 +12,14 @@ import pytest
 
 from verticopula import errors
 from verticopula.errors import PartyUnavailable, PolicyRefused, ProtocolError, WireError
-from verticopula.network import network_transport as transport_module
-from verticopula.network.control_messages import InProgress, Refusal
-from verticopula.network.network_transport import NetworkTransport, PendingRequests
-from verticopula.network.refusal_errors import as_error
-from verticopula.protocol.messages import CloseReply, CloseRequest, PresenceReply, PresenceRequest, fingerprint
+from verticopula.network.connection.control_messages import InProgress, Refusal
+from verticopula.network.connection.message_parts import MessageParts
+from verticopula.network.connection.refusal_errors import as_error
+from verticopula.network.coordinator import network_transport as transport_module
+from verticopula.network.coordinator.network_transport import NetworkTransport, PendingRequests
+from verticopula.protocol.consent_messages import PresenceReply, PresenceRequest
+from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.study_messages import CloseReply, CloseRequest
 from verticopula.protocol.wire import encode
 from verticopula.storage.round_journal import Journal
 
@@ -41,11 +44,12 @@ class FakeSessions:
         self.away: set[str] = set()
         self.on_ask = on_ask
         self.under_way: list[tuple[str, str, bytes]] = []
+        self.parts = MessageParts(2**20, lambda *_: True, lambda *_: None, lambda peer: "")
 
     def connected(self, peer: str) -> bool:
         return peer not in self.away
 
-    def send(self, peer: str, topic: str, key: str, body: bytes) -> bool:
+    def send(self, peer: str, topic: str, key: str, body: bytes, study: str = "") -> bool:
         if peer in self.away:
             return False
         assert topic == "ask"
@@ -253,7 +257,7 @@ def test_a_wait_is_ended_from_another_thread(monkeypatch: pytest.MonkeyPatch, ho
     def act() -> None:
         pending.on_message("a", "answer", "key-a", b"from a thread") if how == "answer" else pending.close()
 
-    def send(peer: str, topic: str, key: str, body: bytes) -> bool:
+    def send(peer: str, topic: str, key: str, body: bytes, study: str) -> bool:
         threading.Thread(target=act).start()
         return True
 

@@ -13,8 +13,8 @@ from tests.members import make_members
 from tests.report import studies
 from verticopula import METHODS, AuditSettings, NotPrivateWarning, Policy, Synthesizer, audit, forecast
 from verticopula.errors import PolicyRefused, SettingsError, StudyWarning
-from verticopula.network.study_records import StudyRecord, StudyStore
-from verticopula.network.study_runner import check_study, run_study
+from verticopula.network.coordinator.study_records import StudyRecord, StudyStore
+from verticopula.network.coordinator.study_runner import check_study, run_study
 from verticopula.protocol import method_registry
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.shared_rounds import Rounds, collect

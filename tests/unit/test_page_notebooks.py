@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from reporting.page_notebooks import Page, differences, printed_by, problems_of, read_page, renewed, same_line
+from reporting.page_notebooks import NotebookPage, differences, printed_by, problems_of, read_page, renewed, same_line
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path for folder in ("tutorials", "how-to") for path in (ROOT / "docs" / folder).glob("*.md"))
@@ -24,6 +24,8 @@ NOT_RUN = {
     ("approve-a-study.md", "asks for a passphrase"): 1,
     ("change-parties.md", "needs kits that are in use"): 1,
     ("change-parties.md", "needs a party that is asked"): 1,
+    ("cluster.md", "needs a cluster; tests/cluster runs the same on one machine"): 2,
+    ("cluster.md", "needs a cluster and a kit; tests/cluster runs the same on one machine"): 1,
     ("console.md", "it serves pages until it is stopped"): 1,
     ("console.md", "needs a party's kit"): 1,
     ("data-sources.md", "needs a server; tests/databases runs the same against PostgreSQL and MariaDB"): 1,
@@ -71,13 +73,13 @@ name = "only to be read"
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Page:
+def page(tmp_path: Path) -> NotebookPage:
     path = tmp_path / "page.md"
     path.write_text(TEXT, encoding="utf-8")
     return read_page(path)
 
 
-def test_blocks_are_found_with_what_they_show(page: Page) -> None:
+def test_blocks_are_found_with_what_they_show(page: NotebookPage) -> None:
     setup, console, python, file, far = page.blocks
     assert (setup.kind, setup.code, setup.shown) == ("setup", "mkdir here", None)
     assert (console.kind, console.code, console.shown) == (
@@ -119,7 +121,7 @@ def test_an_ellipsis_stands_for_lines_and_nothing_else_does() -> None:
     assert differences(["…", "fourth", "…"], printed) == ["fourth"]
 
 
-def test_problems_name_the_block_and_renewing_mends_it(page: Page) -> None:
+def test_problems_name_the_block_and_renewing_mends_it(page: NotebookPage) -> None:
     _, console, python, file, _ = page.blocks
     ran = [(console, ["one three"]), (python, ["0.75"]), (file, ["Writing study.toml"])]
     (problem,) = problems_of(ran)
@@ -131,7 +133,7 @@ def test_problems_name_the_block_and_renewing_mends_it(page: Page) -> None:
     assert page.path.read_text("utf-8") == TEXT.replace("one two\n```", "one three\n```").replace("\n0.5\n", "\n0.75\n")
 
 
-def test_only_chosen_lines_are_renewed_where_others_are_left_out(page: Page) -> None:
+def test_only_chosen_lines_are_renewed_where_others_are_left_out(page: NotebookPage) -> None:
     console = page.blocks[1]
     console.shown = ["…", "mean 1.5", "…"]
     assert "…\nmean 2.5\n…\n" in renewed(page, [(console, ["other", "mean 2.5", "more"])])

@@ -24,20 +24,15 @@ from tests.members import make_member
 from tests.network.harness import small_federation
 from verticopula import Policy
 from verticopula.errors import ConsentPending, PolicyRefused, ProtocolError
-from verticopula.network import party_process as process_module
-from verticopula.network.control_messages import InProgress, Refusal
-from verticopula.network.party_process import PartyProcess
-from verticopula.network.startup_kit import Kit
-from verticopula.protocol.messages import (
-    BeginReply,
-    BeginRequest,
-    CloseRequest,
-    DesignReply,
-    DesignRequest,
-    PlaceReply,
-    fingerprint,
-)
+from verticopula.network.connection.control_messages import InProgress, Refusal
+from verticopula.network.connection.message_parts import MIB, MessageParts
+from verticopula.network.kit.startup_kit import Kit
+from verticopula.network.party import party_process as process_module
+from verticopula.network.party.party_process import PartyProcess
+from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.party.consent_question import ConsentQuestion
+from verticopula.protocol.regression_messages import DesignReply, DesignRequest
+from verticopula.protocol.study_messages import BeginReply, BeginRequest, CloseRequest, PlaceReply
 from verticopula.protocol.study_proposal import StudyContext, federation_fingerprint
 from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
 
@@ -47,7 +42,8 @@ WORDS = ["study", "raw", "other", "", "y", "x1", "x2", "vcds", "raw-glm", "exact
 
 
 class NoSessions:
-    def __init__(self, kit: Kit, on_message: Any) -> None: ...
+    def __init__(self, kit: Kit, on_message: Any, **_: Any) -> None:
+        self.parts = MessageParts(16 * MIB, lambda *_: True, lambda *_: None, lambda peer: "")
 
 
 def tables() -> pl.DataFrame:
@@ -71,13 +67,13 @@ def make_process(monkeypatch: pytest.MonkeyPatch, **own: Any) -> PartyProcess:
         assert isinstance(placed, PlaceReply)
         context = StudyContext(alignment="hash", cohort=placed.cohort)
         agree(member, "left", proposal_of(member, "left", federation, study=study, method=method, context=context))
-    design = DesignRequest("raw", "fit", ("x1",), None, True, None, None, "scad", 3.7)
+    design = DesignRequest("raw", "fit", ("x1",), None, True, None, None)
     assert isinstance(reply_of(process, design), DesignReply)
     return process
 
 
 def reply_of(process: PartyProcess, request: Any) -> Any:
-    topic, body = process._reply_to(fingerprint(request), encode(request))
+    topic, body, _ = process._reply_to(fingerprint(request), encode(request))
     return decode(body, REPLY_KINDS if topic == "answer" else (Refusal,))
 
 
@@ -170,14 +166,15 @@ def test_any_bytes_are_refused(body: bytes) -> None:
 class Line:
     """Sessions of a process, without a network: what it sends is kept."""
 
-    def __init__(self, kit: Kit, on_message: Any) -> None:
+    def __init__(self, kit: Kit, on_message: Any, **_: Any) -> None:
+        self.parts = MessageParts(16 * MIB, lambda *_: True, lambda *_: None, lambda peer: "")
         self.sent: queue.Queue[tuple[str, str, Any]] = queue.Queue()
 
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
 
-    def send(self, peer: str, topic: str, key: str, body: bytes) -> bool:
+    def send(self, peer: str, topic: str, key: str, body: bytes, study: str = "") -> bool:
         kinds = {"answer": REPLY_KINDS, "refusal": (Refusal,), "working": (InProgress,)}[topic]
         self.sent.put((topic, key, decode(body, kinds)))
         return True
@@ -214,7 +211,6 @@ def question(number: int) -> BeginRequest:
     return BeginRequest(f"study {number}", "vcds", made, "hash", None, 0, "", purpose=f"reason {number}")
 
 
-@pytest.mark.timeout(300)
 def test_questions_leave_room_for_everything_else(slow: tuple[PartyProcess, Line, threading.Event]) -> None:
     process, line, answers = slow
     keys = [ask(process, question(number)) for number in range(8)]
@@ -232,7 +228,6 @@ def test_questions_leave_room_for_everything_else(slow: tuple[PartyProcess, Line
     assert [line.sent.get()[1] for _ in keys] == keys
 
 
-@pytest.mark.timeout(300)
 def test_a_process_that_is_stopped_answers_no_further_question(
     slow: tuple[PartyProcess, Line, threading.Event],
 ) -> None:
@@ -247,12 +242,9 @@ def test_a_process_that_is_stopped_answers_no_further_question(
     assert line.sent.empty()
 
 
-@pytest.mark.timeout(300)
-def test_requests_that_wait_are_bounded_in_bytes(
-    slow: tuple[PartyProcess, Line, threading.Event], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_that_wait_are_bounded_in_bytes(slow: tuple[PartyProcess, Line, threading.Event]) -> None:
     process, line, answers = slow
-    monkeypatch.setattr(process_module, "MOST_BYTES", 2 * len(encode(question(0))))
+    line.parts.part_bytes = len(encode(question(0)))
     keys = [ask(process, question(number)) for number in range(2)]
     with pytest.raises(ProtocolError, match="would not fit into memory"):
         ask(process, question(2))
@@ -265,7 +257,6 @@ def test_requests_that_wait_are_bounded_in_bytes(
 # ---- stewards who decide later ---------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(300)
 def test_a_question_that_is_not_decided_waits_nowhere_and_is_taken_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     said: dict[str, bool] = {}
     decided: set[str] = set()
@@ -303,7 +294,7 @@ class SlowLine(Line):
 
     is_slow, is_cut = True, True
 
-    def send(self, peer: str, topic: str, key: str, body: bytes) -> bool:
+    def send(self, peer: str, topic: str, key: str, body: bytes, study: str = "") -> bool:
         waits_for = decode(body, (InProgress,)).waits_for
         if waits_for == "steward" and self.is_slow:
             self.is_slow = False
@@ -314,7 +305,6 @@ class SlowLine(Line):
         return super().send(peer, topic, key, body)
 
 
-@pytest.mark.timeout(300)
 def test_a_decision_is_told_after_the_question_and_again_where_it_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Told before the question, a decision would wake nobody, and the study would wait for ever."""
 

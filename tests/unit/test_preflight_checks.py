@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ import pytest
 from tests.builders import CONTINUOUS, Call, make_federation
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.data.input_files import write_inputs
-from verticopula.data.tables import align_tables, knows_everybody
+from verticopula.data.tables import align_tables
 from verticopula.errors import BudgetExceeded, PolicyRefused, StudyWarning
 from verticopula.forecasting.preflight_checks import describe_expectation, warn_before_spending, would_refuse
 from verticopula.privacy.policy import Caps
-from verticopula.schema.methods import default_method
 from verticopula.schema.study_settings import StudySettings
 from verticopula.storage.ledger import read_ledger
 
@@ -84,8 +82,8 @@ def test_a_slow_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
 
     from verticopula.forecasting import preflight_checks
 
-    lower = replace(preflight_checks.SPENDING_AT, comparisons=50_000.0)  # 2 columns of 300 people have 89,700
-    monkeypatch.setattr(preflight_checks, "SPENDING_AT", lower)
+    lower = replace(preflight_checks.SAMPLER_TUNING, comparisons=50_000.0)  # 2 columns of 300 people have 89,700
+    monkeypatch.setattr(preflight_checks, "SAMPLER_TUNING", lower)
     assert "--sampler binomial" in str(found(study())["slow-sampler"])
     assert found(study(), sampler="binomial") == {}
     assert found(study(150, 150)) == {}
@@ -97,7 +95,7 @@ def test_caps_that_are_nearly_used_or_too_small_for_the_study() -> None:
     for cap, code in ((0.9, "above-cap"), (1.0, "cap-nearly-used"), (1.2, "cap-nearly-used"), (1.3, None)):
         codes = list(found(made, policies={"bank": Policy(caps=Caps(client=cap))}))
         assert codes == ([code] if code else [])
-    spent = Synthesizer(made[0], epsilon=1.0).fit(made[1]).ledger_
+    spent = Synthesizer(made[0], "vcds", epsilon=1.0).fit(made[1]).ledger_
     policy = {"bank": Policy(caps=Caps(client=2.0))}
     said = str(found(made, policies=policy, spent=spent)["cap-nearly-used"])
     assert "100 % of the cap per client of party bank is used" in said
@@ -152,9 +150,7 @@ def test_the_paper_s_algorithms_as_printed_are_refused_before_too() -> None:
 
 def test_the_last_line_of_a_check_says_what_is_open(folder: Path, call: Call) -> None:
     inputs = [folder / "federation.toml", "--data", folder / "data"]
-    assert call("check", *inputs).out.endswith(
-        "Nothing was spent; nothing would stop the study; 1 thing to look at above."
-    )
+    assert call("check", *inputs).out.endswith("Nothing was spent; nothing would stop the study.")
     last = "Nothing was spent; nothing would stop the study; 2 things to look at above."
     assert call("check", *inputs, "--method", "vcds").out.endswith(last)
     last = "Nothing was spent; the federation file is complete."
@@ -174,20 +170,16 @@ def test_the_prices_before_are_those_of_the_ledger_after() -> None:
         )
 
 
-def test_the_method_where_nobody_names_one() -> None:
-    for known, as_printed, expected in ((300, False, "vcds"), (200, False, "refined"), (200, True, "vcds")):
-        federation, tables = study(known=known)
-        complete = knows_everybody(align_tables(federation, tables))
-        assert default_method(complete, as_printed=as_printed).name == expected
-        variant = "as-printed" if as_printed else "verticopula"
-        synthesizer = Synthesizer(federation, epsilon=2.0, variant=variant)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            synthesizer.fit(tables)
-        assert synthesizer.method is None  # as it was given
-        assert synthesizer.settings_["method"] == expected
-        assert f"method: {expected}" in synthesizer.summary()
-    assert Synthesizer(federation, epsilon=2.0).check().method == "refined"  # over a transport nobody knows yet
+@pytest.mark.parametrize("known", [300, 200])
+def test_the_method_where_nobody_names_one_protects_a_person(known: int) -> None:
+    federation, tables = study(known=known)
+    synthesizer = Synthesizer(federation).fit(tables)
+    assert synthesizer.method is None  # as it was given
+    asked = {"method": "strict", "epsilon": 3.0, "delta": 1e-6, "unit": "person"}
+    assert synthesizer.settings_ == asked
+    assert Synthesizer(federation).check().to_dict() == asked  # as over a transport
+    assert synthesizer.privacy_.person <= 3.0 + 1e-9
+    assert "method: strict" in synthesizer.summary()
 
 
 def test_one_sentence_of_what_to_expect() -> None:
@@ -213,19 +205,21 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(call: Call, folder: Path, *more: Any) -> Any:
-    given = ["--data", folder / "data", "--out", folder / "out", "--epsilon", 4]
+    given = ["--data", folder / "data", "--out", folder / "out", "--method", "refined", "--epsilon", 4]
     return call("run", folder / "federation.toml", *given, *more)
 
 
 def test_check_and_run_say_it_first_and_choose_a_method(folder: Path, call: Call) -> None:
     checked = call("check", folder / "federation.toml", "--data", folder / "data")
     assert checked.code == 0, checked.err
-    assert "Method refined. At epsilon 1 per client, expect correlations" in checked.out
+    assert "Method strict. At epsilon 3 per person, expect correlations" in checked.out
     named = call("check", folder / "federation.toml", "--data", folder / "data", "--method", "vcds")
     assert "! VCDS does not correct for missing blocks" in named.out
     done = run(call, folder, "--method", "vcds")
     assert "! VCDS does not correct for missing blocks" in done.err
     assert "At epsilon 4 per client, expect correlations" in done.err
+    assert "for a person" not in done.err.split("! The budget's unit")[0]
+    assert "client, does not protect a whole person" in done.err  # with a person's epsilon beside it
     assert run(call, folder, "--overwrite", "--quiet").err == ""
     assert '"method": "refined"' in (folder / "out" / "study.json").read_text()
 
@@ -250,7 +244,7 @@ def test_check_asks_the_vault_and_tells_it_nothing(folder: Path, call: Call) -> 
     rules.mkdir()
     (rules / "bank.toml").write_text("[caps]\nclient = 6.0\n")
     kept = ["--policies", rules, "--vault", folder / "vault"]
-    inputs = [folder / "federation.toml", "--data", folder / "data", *kept]
+    inputs = [folder / "federation.toml", "--data", folder / "data", *kept, "--method", "refined"]
     assert call("check", *inputs).code == 0
     assert not (folder / "vault").exists()
     assert run(call, folder, *kept).code == 0

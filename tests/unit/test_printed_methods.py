@@ -59,10 +59,13 @@ def test_methods_that_are_not_in_the_paper_have_no_such_variant(method: str) -> 
     ("settings", "words"),
     [
         ({"variant": "as printed"}, "unknown variant"),
-        ({"variant": PRINTED_VARIANT, "rank_correlation": "pearson"}, "unknown rank_correlation"),
-        ({"variant": PRINTED_VARIANT, "sampler": "binomial"}, "exact"),
-        ({"variant": PRINTED_VARIANT, "unit": "person", "delta": 1e-6}, "keeps no epsilon per person"),
-        ({"variant": PRINTED_VARIANT, "unit": "block", "delta": 1e-6}, "keeps no epsilon per block"),
+        ({"method": "vcds", "variant": PRINTED_VARIANT, "rank_correlation": "pearson"}, "unknown rank_correlation"),
+        ({"method": "vcds", "variant": PRINTED_VARIANT, "sampler": "binomial"}, "exact"),
+        (
+            {"method": "vcds", "variant": PRINTED_VARIANT, "unit": "person", "delta": 1e-6},
+            "keeps no epsilon per person",
+        ),
+        ({"method": "vcds", "variant": PRINTED_VARIANT, "unit": "block", "delta": 1e-6}, "keeps no epsilon per block"),
         ({"rank_correlation": "spearman"}, "is for variant"),
     ],
 )
@@ -72,7 +75,7 @@ def test_settings_that_make_no_sense(settings: dict[str, Any], words: str) -> No
 
 
 def test_the_variant_is_written_only_where_it_is_the_papers() -> None:
-    own, printed = StudySettings(), StudySettings(variant=PRINTED_VARIANT, rank_correlation="spearman")
+    own, printed = StudySettings("vcds"), StudySettings("vcds", variant=PRINTED_VARIANT, rank_correlation="spearman")
     assert not {"variant", "rank_correlation"} & set(own.to_dict())  # older versions read what this one writes
     assert StudySettings.from_dict(own.to_dict()).variant == OWN_VARIANT
     assert StudySettings.from_dict(printed.to_dict()) == printed

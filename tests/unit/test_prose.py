@@ -27,6 +27,11 @@ def sentences_of(paragraph: str) -> list[str]:
 
 
 @EVERY_PAGE
+def test_a_page_has_no_marks_of_an_unfinished_merge(page: Path) -> None:
+    assert re.findall(r"^(?:<{7}|>{7}) .*$", page.read_text("utf-8"), re.MULTILINE) == []
+
+
+@EVERY_PAGE
 def test_a_page_is_easy_to_read(page: Path) -> None:
     paragraphs, rows = parts_of(page.read_text("utf-8"))
     assert [text for text in paragraphs if len(text.split()) > LONGEST_PARAGRAPH] == []

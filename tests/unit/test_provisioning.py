@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from tests.network.harness import small_federation
 from verticopula.errors import SchemaError, SettingsError
-from verticopula.network.provisioning import provision
+from verticopula.network.kit.provisioning import provision
 from verticopula.schema.federation import Federation
 
 FOLDERS = ("server", "lead", "left", "middle", "right")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -118,4 +120,75 @@ def test_after_its_end_it_says_so_and_is_removed(tmp_path: Path) -> None:
     assert journal.next_round(keys(1)) is None
     journal.remove()
     assert not path.exists()
+    journal.close()
+
+
+# ---- answers that came as files --------------------------------------------------------------
+
+
+def file_of(folder: Path, content: bytes) -> Path:
+    path = folder / "came.parts"
+    path.write_bytes(content)
+    return path
+
+
+def test_an_answer_that_came_as_a_file_lies_beside_the_journal(tmp_path: Path) -> None:
+    path, came = tmp_path / "deep" / "journal", file_of(tmp_path, b"long" * 1_000)
+    journal = Journal(path)
+    assert journal.next_round(keys(0)) is None
+    journal.append(keys(0), {"a": came, "b": b"short"})
+    journal.append(keys(1), ROUNDS[1])
+    journal.close()
+    came.unlink()
+    assert path.stat().st_size < 3_000  # the file is there once
+    journal = Journal(path)
+    found = journal.next_round(keys(0))
+    assert found is not None
+    assert isinstance(found["a"], Path)
+    assert (found["a"].read_bytes(), found["b"]) == (b"long" * 1_000, b"short")
+    assert stat.S_IMODE(found["a"].parent.stat().st_mode) == 0o700
+    assert journal.next_round(keys(1)) == ROUNDS[1]
+    journal.remove()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_on_another_disk_an_answer_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "another disk")
+
+    monkeypatch.setattr(os, "link", refuse)
+    journal = Journal(tmp_path / "journal")
+    journal.append(keys(0), {"a": file_of(tmp_path, b"long" * 1_000), "b": b""})
+    journal.close()
+    journal = Journal(tmp_path / "journal")
+    found = journal.next_round(keys(0))
+    assert found is not None
+    assert isinstance(found["a"], Path)
+    assert found["a"].read_bytes() == b"long" * 1_000
+    journal.close()
+
+
+@pytest.mark.parametrize("damage", ["lost", "altered"])
+def test_a_round_whose_file_is_not_what_it_was_is_asked_for_again(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "journal"
+    journal = Journal(path)
+    journal.append(keys(0), ROUNDS[0])
+    journal.append(keys(1), {"a": file_of(tmp_path, b"long" * 1_000), "b": b"short"})
+    journal.append(keys(2), ROUNDS[2])
+    journal.close()
+    (kept,) = path.with_name("journal.answers").iterdir()
+    if damage == "lost":
+        kept.unlink()
+    else:
+        kept.write_bytes(b"lone" * 1_000)
+    assert read(path) == ROUNDS[:1]
+    journal = Journal(path)
+    assert journal.next_round(keys(0)) == ROUNDS[0]
+    journal.append(keys(1), {"a": file_of(tmp_path, b"long" * 1_000), "b": b"short"})
+    journal.close()
+    journal = Journal(path)
+    journal.next_round(keys(0))
+    again = journal.next_round(keys(1))
+    assert again is not None
+    assert isinstance(again["a"], Path)
     journal.close()

@@ -7,7 +7,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.network.harness import small_federation
-from verticopula.network import sessions as sessions_module
-from verticopula.network.control_messages import Envelope, Greeting
-from verticopula.network.sessions import PeerSessions
-from verticopula.network.startup_kit import Kit
+from verticopula.network.connection import sessions as sessions_module
+from verticopula.network.connection.control_messages import Envelope, Greeting
+from verticopula.network.connection.sessions import PeerSessions
+from verticopula.network.kit.startup_kit import Kit
 from verticopula.protocol.wire import decode, encode
 from verticopula.schema.study_settings import COORDINATOR
 
@@ -31,7 +30,8 @@ class FakeLink:
 
     ends: dict[str, FakeLink]
 
-    def __init__(self, kit: Kit, peers: frozenset[str], on_bytes: Any, on_peer: Any, *, most_bytes: int) -> None:
+    def __init__(self, kit: Kit, peers: frozenset[str], on_bytes: Any, on_peer: Any, *, part_bytes: int) -> None:
+        self.part_bytes = part_bytes
         self.name, self.on_bytes, self.on_peer = kit.name, on_bytes, on_peer
         self.sent: list[bytes] = []
         self.ends[self.name] = self
@@ -39,6 +39,12 @@ class FakeLink:
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
+
+    def part_bytes_at(self, peer: str) -> int:
+        return self.ends[peer].part_bytes
+
+    def queued(self, peer: str) -> int:
+        return 0
 
     def send(self, peer: str, payload: bytes) -> bool:
         self.sent.append(payload)
@@ -200,11 +206,10 @@ def test_a_line_that_only_one_side_thinks_lost_is_found_again(ends: Ends) -> Non
     assert len(ends.at_party) == len(ends.at_coordinator) == 1
 
 
-def test_a_flood_of_greetings_is_not_answered(
-    ends: Ends, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flood_of_greetings_is_not_answered(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
     now = time.monotonic()
-    monkeypatch.setattr(sessions_module, "time", SimpleNamespace(monotonic=lambda: now))  # all of them at once
+    for limit in ends.coordinator._greeting_limits.values():
+        limit.clock = lambda: now  # all of them at once
     ends.connect()
     before = len(FakeLink.ends[COORDINATOR].sent)
     for number in range(500):

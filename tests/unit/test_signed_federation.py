@@ -14,23 +14,24 @@ import pytest
 from tests.network.harness import small_federation
 from verticopula.errors import ConsentPending, PolicyRefused, ProtocolError, SchemaError, SettingsError
 from verticopula.mpc.sealed_messages import shared_authenticity
-from verticopula.network.certificate_authority import Authority
-from verticopula.network.certificate_issuing import current_time, new_root
-from verticopula.network.control_messages import CHANGE_NAME, ChangeReply, ChangeRequest
-from verticopula.network.federation_difference import describe_change
-from verticopula.network.party_federations import FederationVersions, PartyFederations
-from verticopula.network.provisioning import ProvisionOrder, carry_out, provision
-from verticopula.network.signed_federation import (
+from verticopula.network.connection.control_messages import CHANGE_NAME, ChangeReply, ChangeRequest
+from verticopula.network.kit.certificate_authority import Authority
+from verticopula.network.kit.certificate_issuing import current_time, new_root
+from verticopula.network.kit.provisioning import ProvisionOrder, carry_out, provision
+from verticopula.network.kit.signed_federation import (
     SIGNED_FEDERATION_FILE,
     KitFederations,
     change_problem,
     read_signed_federation,
     sign_federation,
 )
-from verticopula.network.startup_kit import FEDERATION_FILE, PID_FILE, Kit
+from verticopula.network.kit.startup_kit import FEDERATION_FILE, PID_FILE, Kit
+from verticopula.network.party.federation_difference import describe_change
+from verticopula.network.party.party_federations import FederationVersions, PartyFederations
 from verticopula.privacy.policy import Policy
-from verticopula.protocol.messages import BeginRequest, CloseRequest, SumsKeyRequest
 from verticopula.protocol.party.compute_party import ComputeParty, compute_began_under
+from verticopula.protocol.strict_messages import SumsKeyRequest
+from verticopula.protocol.study_messages import BeginRequest, CloseRequest
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.schema.federation import Federation
 from verticopula.schema.federation_digest import federation_file_digest
@@ -155,8 +156,8 @@ def test_a_signed_file_says_what_was_signed_and_nothing_else_passes() -> None:
         with pytest.raises(SettingsError, match="cannot be read"):
             read_signed_federation(nonsense, [root.certificate])
     broken = {"federation": {"name": "x"}, "issued": "now"}
-    from verticopula.network.signed_federation import _CONTEXT
-    from verticopula.network.trust_store import sign_as_roots
+    from verticopula.network.kit.signed_federation import _CONTEXT
+    from verticopula.network.kit.trust_store import sign_as_roots
 
     signed = json.dumps({"file": broken, "signatures": sign_as_roots(_CONTEXT, broken, [root])})
     with pytest.raises(SettingsError, match="none that this version"):
@@ -397,7 +398,7 @@ def test_killed_at_any_moment(side: Side, killed_after: str, monkeypatch: pytest
     elif killed_after == "use":
         monkeypatch.setattr(side.files.files, "replace", dies)
     elif killed_after == "earlier":
-        monkeypatch.setattr("verticopula.network.signed_federation.FEDERATION_FILE", "no/such/folder")
+        monkeypatch.setattr("verticopula.network.kit.signed_federation.FEDERATION_FILE", "no/such/folder")
     else:
         monkeypatch.setattr(side.store, "note", dies)
     with pytest.raises((Killed, OSError)):

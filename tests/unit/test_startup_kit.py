@@ -9,8 +9,8 @@ import pytest
 
 from tests.network.harness import small_federation
 from verticopula.errors import SettingsError
-from verticopula.network.flare_link import peers_of
-from verticopula.network.startup_kit import Kit, new_id_key, write_private
+from verticopula.network.connection.flare_link import peers_of
+from verticopula.network.kit.startup_kit import Kit, new_id_key, write_private
 
 
 def make(folder: Path, role: str = "party", name: str = "left") -> Kit:

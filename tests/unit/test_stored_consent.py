@@ -16,7 +16,7 @@ import pytest
 from tests.unit.test_consent_prompt import RANKS, question
 from tests.unit.test_request_store import Clock
 from verticopula.errors import ConsentPending, LedgerError, PolicyRefused, ProtocolError, SchemaError, SettingsError
-from verticopula.network.stored_consent import StoredConsent
+from verticopula.network.party.stored_consent import StoredConsent
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.protocol.party.consent_question import ConsentQuestion

@@ -14,9 +14,10 @@ from tests.builders import CONTINUOUS, make_federation
 from tests.members import make_members, run
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.errors import ProtocolError, SchemaError, VersionMismatch
-from verticopula.protocol.messages import BeginReply, PlaceReply, Reply, Request
+from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.study_lifecycle import BegunStudy, begin_study, deliver_blocks
+from verticopula.protocol.study_messages import BeginReply, PlaceReply
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from verticopula.network.study_queue import STOPPED, StudyQueue
+from verticopula.network.coordinator.study_queue import STOPPED, StudyQueue
 
 
 def test_studies_come_in_the_order_in_which_they_were_added() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.network.control_messages import SubmitRequest
-from verticopula.network.study_records import RECORD_FILE, WITNESS_FILE, StudyRecord, StudyStore
+from verticopula.network.connection.control_messages import SubmitRequest
+from verticopula.network.coordinator.study_records import RECORD_FILE, WITNESS_FILE, StudyRecord, StudyStore
 from verticopula.storage.blobs import write_atomically
 
 

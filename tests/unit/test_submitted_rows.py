@@ -12,7 +12,7 @@ from tests.report.test_report_hostile import canary_federation, canary_tables
 from tests.report.test_report_lead import submitted
 from tests.unit.test_study_records import request
 from verticopula.errors import SettingsError
-from verticopula.network.study_runner import check_wanted_rows
+from verticopula.network.coordinator.study_runner import check_wanted_rows
 
 
 def test_conditions_hold_in_all_rows_and_are_told_of(tmp_path: Path) -> None:

@@ -379,12 +379,12 @@ def test_a_whole_study_from_one_database(tmp_path: Path, call: Call) -> None:
     federation = tmp_path / "federation.toml"
     made = ["--out", federation, "--response", "hub.y", "--bounds", "from-data", "--yes"]
     assert call("init", path, *given, *made).code == 0
-    assert call("check", federation, "--data", path, *given).code == 0
+    assert call("check", federation, "--data", path, *given, "--method", "vcds").code == 0
     tables = tmp_path / "tables"
     tables.mkdir()
     for party in ("hub", "bank"):
         party_source(party, str(path), tmp_path / "q" / f"{party}.sql").read().write_csv(tables / f"{party}.csv")
-    settings = ["--epsilon", 3, "--seed", 7, "--quiet"]
+    settings = ["--method", "vcds", "--epsilon", 3, "--seed", 7, "--quiet"]
     for name, data in (("database", [path, *given]), ("files", [tables])):
         assert call("run", federation, "--data", *data, "--out", tmp_path / name, *settings).code == 0
     written = [(tmp_path / name / "synthetic" / "bank.csv").read_bytes() for name in ("database", "files")]

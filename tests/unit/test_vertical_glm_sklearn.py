@@ -28,7 +28,7 @@ from tests.builders import fit_seeded, make_tables
 from tests.regressions import FAMILIES, N, all_coef, blocks, coded, columns_of, response, schema
 from verticopula import Synthesizer, VerticalGLM
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.network.study_runner import check_study
+from verticopula.network.coordinator.study_runner import check_study
 from verticopula.study.synthetic_tables import SyntheticTables
 
 WORDS = np.array(["paid", "default"])  # the second is the first in the alphabet

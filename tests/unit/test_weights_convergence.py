@@ -1,4 +1,4 @@
-"""When the weights of the local linear approximation rest, and how exactly its steps are solved."""
+"""When the weights of the local linear approximation rest, and how exactly the last one is solved."""
 
 from __future__ import annotations
 
@@ -49,14 +49,3 @@ def test_where_the_loss_is_flat_they_rest_once_more_at_a_tenth_of_the_tolerance(
     assert not watch.has_converged(5e-2)  # a column came in
     assert watch.tolerance == pytest.approx(TOLERANCE / 10)
     assert watch.has_converged(0.0)
-
-
-def test_a_solver_that_was_content_with_its_start_is_asked_for_more_but_not_without_end() -> None:
-    watch = ConvergenceMonitor(TOLERANCE, GAUSSIAN)
-    assert not watch.has_converged(1.0, at_once=True)
-    assert watch.tolerance == pytest.approx(TOLERANCE / 2)
-    assert not watch.has_converged(1.0)
-    assert watch.tolerance == pytest.approx(TOLERANCE / 2)
-    for _ in range(20):
-        watch.has_converged(1.0, at_once=True)
-    assert watch.tolerance == pytest.approx(TOLERANCE / 100)

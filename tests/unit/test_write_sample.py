@@ -5,9 +5,11 @@ from __future__ import annotations
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
+from tests.builders import fit_seeded, make_federation, make_tables, unit_of
 from verticopula import SettingsError, Synthesizer
 from verticopula.data.synthetic_marks import read_file_mark
 from verticopula.data.table_files import read_table
@@ -19,11 +21,9 @@ SEED = 3
 N_ROWS = 2 * ROWS_AT_ONCE + 1_000
 
 
-def fit(method: str = "vcds") -> Synthesizer:
+def fit() -> Synthesizer:
     study = make_sme(400)
-    unit = {"unit": "person", "delta": 1e-6} if method == "strict" else {"unit": "variable"}
-    with pytest.warns(UserWarning, match="NOT PRIVATE"):
-        return Synthesizer(study.federation, method, 3.0, random_state=SEED, **unit).fit(study.tables)
+    return fit_seeded(study.federation, study.tables, SEED, method="vcds", epsilon=3.0, **unit_of("vcds"))
 
 
 def read_all(folder: Path, fitted: Synthesizer) -> dict[str, pl.DataFrame]:
@@ -42,9 +42,18 @@ def test_rows_in_parts_are_those_of_one_sample(tmp_path: Path, rows_at_once: int
         assert mark.method == "vcds"
 
 
+def fit_small(n: int = 400) -> Synthesizer:
+    """A strict study of three columns."""
+    number = {"kind": "continuous", "bounds": [-4, 4]}
+    federation = make_federation({"a": {"y": {"kind": "binary"}}, "b": {"x": number}, "c": {"w": number}})
+    x, w = np.random.default_rng(SEED).normal(size=(2, n)).clip(-4, 4)
+    tables = make_tables(federation, {"y": (x + w > 0).astype(int), "x": x, "w": w})
+    return fit_seeded(federation, tables, SEED, method="strict", epsilon=3.0, **unit_of("strict"))
+
+
 def test_strict_rows_in_parts_are_those_of_one_sample(tmp_path: Path) -> None:
-    fitted = fit("strict")
-    seeded, n_rows = fit("strict"), ROWS_AT_ONCE + 100
+    fitted = fit_small()
+    seeded, n_rows = fit_small(), ROWS_AT_ONCE + 100
     fitted.write_sample(tmp_path, n_rows, rows_at_once=ROWS_AT_ONCE)
     whole = seeded.sample(n_rows)
     for name, table in read_all(tmp_path, fitted).items():

@@ -1,17 +1,17 @@
 """Attacks on releases and on synthetic tables: what is claimed against what can be measured.
 
-It may import forecasting and lower rooms; network and commands may import it.
-Read study_audit.py first, then mechanism_audit.py.
+It may import forecasting and lower rooms; network and commands may import it. Its rooms stand on bounds.
+Read study_audit.py first, then bounds/mechanism_audit.py.
 """
 
 from verticopula.auditing.audit_report import AuditReport
-from verticopula.auditing.claims import Claim
-from verticopula.auditing.dealer_attacks import audit_forgeries
-from verticopula.auditing.findings import Finding
-from verticopula.auditing.mechanism_audit import MeasuredClaim, Neighbours, audit_release
+from verticopula.auditing.bounds.claims import Claim
+from verticopula.auditing.bounds.mechanism_audit import MeasuredClaim, Neighbours, audit_release
 from verticopula.auditing.study_audit import AuditSettings, audit_study
-from verticopula.auditing.sums_attacks import MeasuredSums, audit_sums
-from verticopula.auditing.sums_neighbours import SumsNeighbours, replaced_block, replaced_record
+from verticopula.auditing.sums.dealer_attacks import audit_forgeries
+from verticopula.auditing.sums.sums_attacks import MeasuredSums, audit_sums
+from verticopula.auditing.sums.sums_neighbours import SumsNeighbours, replaced_block, replaced_record
+from verticopula.auditing.tables.findings import Finding
 
 __all__ = [
     "AuditReport",

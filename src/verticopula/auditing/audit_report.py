@@ -7,8 +7,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from verticopula.auditing.attack_plan import MechanismFinding
-from verticopula.auditing.findings import Finding
+from verticopula.auditing.releases.attack_plan import MechanismFinding
+from verticopula.auditing.tables.findings import Finding
 from verticopula.formatting import json_numbers, readable
 from verticopula.privacy.statement import PrivacyStatement, format_epsilon
 from verticopula.schema.units import Unit
@@ -22,9 +22,15 @@ class AuditReport:
 
     Attributes
     ----------
+    study : its name
     unit : what the study's epsilon was asked for
+    party : the only one that was audited; None for all
+    seed : of the audit; None where it cannot be repeated
     stated : the study's own privacy statement, at its own size
     confidence : of all bounds in `mechanism` together, and of all intervals in `tables`
+    mechanism : what attacks on claims found, one finding a claim
+    tables : what attacks on synthetic tables found
+    notes : what was left out, and why
     """
 
     study: str

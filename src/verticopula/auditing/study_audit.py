@@ -8,12 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from verticopula.auditing.aligned_attack import attack_aligned
-from verticopula.auditing.attack_plan import MechanismFinding, StudyTerms, check_columns, plan_attacks, run_attacks
 from verticopula.auditing.audit_report import AuditReport
-from verticopula.auditing.encoded_rows import GradeScale
-from verticopula.auditing.findings import Finding
-from verticopula.auditing.holdout import (
+from verticopula.auditing.bounds.mechanism_audit import check_trials
+from verticopula.auditing.releases.attack_plan import (
+    MechanismFinding,
+    StudyTerms,
+    check_columns,
+    plan_attacks,
+    run_attacks,
+)
+from verticopula.auditing.sums.strict_attacks import attack_strict
+from verticopula.auditing.tables.aligned_attack import attack_aligned
+from verticopula.auditing.tables.encoded_rows import GradeScale
+from verticopula.auditing.tables.findings import Finding
+from verticopula.auditing.tables.holdout import (
     AuditedPeople,
     audited,
     check_same_people,
@@ -21,10 +29,8 @@ from verticopula.auditing.holdout import (
     repeat_without,
     restrict,
 )
-from verticopula.auditing.mechanism_audit import check_trials
-from verticopula.auditing.sdmetrics_findings import HOW_TO_INSTALL, is_installed, sdmetrics_findings
-from verticopula.auditing.strict_attacks import attack_strict
-from verticopula.auditing.table_attacks import AttackedTable, attack_tables
+from verticopula.auditing.tables.sdmetrics_findings import HOW_TO_INSTALL, is_installed, sdmetrics_findings
+from verticopula.auditing.tables.table_attacks import AttackedTable, attack_tables
 from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.errors import SettingsError
 from verticopula.estimators.synthesizer import Synthesizer
@@ -67,6 +73,7 @@ class AuditSettings:
     holdout_share : of the people to leave out of a repetition of the study
     party : audit only this party's part, with its table alone
     random_state : makes the audit repeatable; its own noise protects nobody
+    workers : processes that draw releases
     output_trials : whole studies up to their synthetic tables, attacked too; none if zero, because they are slow
     columns : `all` or `one-per-kind`; all if not given where a single party is audited
     """
@@ -109,18 +116,9 @@ def audit_study(
     """
     settings = AuditSettings() if settings is None else settings
     attack_tables = real is not None if attack_tables is None else attack_tables
-    check_trials(settings.trials, settings.confidence)
-    if settings.columns is not None:
-        check_columns(settings.columns)
-    if attack_claims and synthesizer.study_.settings.is_printed:
-        raise SettingsError(PRINTED_CLAIMS)
-    names = [p.name for p in synthesizer.federation.parties]
-    if settings.party is not None and settings.party not in names:
-        raise SettingsError(f"no party {settings.party!r} in this study; there are {', '.join(names)}")
+    _check_settings(synthesizer, settings, attack_claims=attack_claims, attack_tables=attack_tables)
     rng = np.random.default_rng(settings.random_state)
     federation = audited(synthesizer, settings.party)
-    if attack_tables and not synthesizer.study_.settings.record.ranks and settings.party is not None:
-        raise SettingsError(STRICT_ALONE)
     tables: dict[str, AlignedTable] | None = None
     if real is not None:
         tables = align_tables(federation, real, need_overlap=False)
@@ -142,36 +140,9 @@ def audit_study(
         if not is_installed():
             notes.append(HOW_TO_INSTALL)
     measured: list[MechanismFinding] = []
-    if attack_claims and not synthesizer.study_.settings.record.ranks:
-        measured, said = attack_strict(
-            synthesizer,
-            settings.trials,
-            confidence=settings.confidence,
-            party=settings.party,
-            seed=settings.random_state,
-            workers=settings.workers,
-            progress=progress,
-        )
+    if attack_claims:
+        measured, said = _attack_claims(synthesizer, settings, tables, rng, progress)
         notes += said
-        if settings.output_trials:
-            notes.append(STRICT_OUTPUT)
-    elif attack_claims:
-        attacks = plan_attacks(
-            _terms(synthesizer),
-            tables=tables,
-            party=settings.party,
-            output_trials=settings.output_trials,
-            columns=settings.columns,
-            rng=rng,
-        )
-        measured = run_attacks(
-            attacks,
-            settings.trials,
-            confidence=settings.confidence,
-            seed=settings.random_state,
-            workers=settings.workers,
-            progress=progress,
-        )
     return AuditReport(
         study=synthesizer.federation.name,
         unit=synthesizer.study_.unit.value,
@@ -183,6 +154,61 @@ def audit_study(
         tables=tuple(found),
         notes=tuple(notes),
     )
+
+
+def _check_settings(
+    synthesizer: Synthesizer, settings: AuditSettings, *, attack_claims: bool, attack_tables: bool
+) -> None:
+    """SettingsError for an audit that this study, or this party of it, cannot have."""
+    check_trials(settings.trials, settings.confidence)
+    if settings.columns is not None:
+        check_columns(settings.columns)
+    asked = synthesizer.study_.settings
+    if attack_claims and asked.is_printed:
+        raise SettingsError(PRINTED_CLAIMS)
+    names = [p.name for p in synthesizer.federation.parties]
+    if settings.party is not None and settings.party not in names:
+        raise SettingsError(f"no party {settings.party!r} in this study; there are {', '.join(names)}")
+    if attack_tables and not asked.record.ranks and settings.party is not None:
+        raise SettingsError(STRICT_ALONE)
+
+
+def _attack_claims(
+    synthesizer: Synthesizer,
+    settings: AuditSettings,
+    tables: Mapping[str, AlignedTable] | None,
+    rng: np.random.Generator,
+    progress: Progress | None,
+) -> tuple[list[MechanismFinding], list[str]]:
+    """What attacks on the releases found, and what a reader must know of them."""
+    if synthesizer.study_.settings.record.ranks:
+        attacks = plan_attacks(
+            _terms(synthesizer),
+            tables=tables,
+            party=settings.party,
+            output_trials=settings.output_trials,
+            columns=settings.columns,
+            rng=rng,
+        )
+        found = run_attacks(
+            attacks,
+            settings.trials,
+            confidence=settings.confidence,
+            seed=settings.random_state,
+            workers=settings.workers,
+            progress=progress,
+        )
+        return found, []
+    found, notes = attack_strict(
+        synthesizer,
+        settings.trials,
+        confidence=settings.confidence,
+        party=settings.party,
+        seed=settings.random_state,
+        workers=settings.workers,
+        progress=progress,
+    )
+    return found, [*notes, STRICT_OUTPUT] if settings.output_trials else notes
 
 
 def _terms(synthesizer: Synthesizer) -> StudyTerms:
@@ -208,7 +234,7 @@ def _attack(subjects: AuditedPeople, aligned_rows: bool, confidence: float, rng:
     confidence = 1.0 - (1.0 - confidence) / _ATTACKS  # all intervals hold together
     found = list(attack_tables(exposed, confidence, rng))
     if aligned_rows and len(rows) >= len(members):
-        sampler = subjects.synthesizer.budget.sampler
+        sampler = subjects.synthesizer.study_.budget.sampler
         coins = {
             key: subjects.synthesizer.result_.budgets[key].epsilon_ranks
             / coins_per_comparison(federation.column(key), sampler)

@@ -19,7 +19,7 @@ from verticopula.formatting import readable
 from verticopula.schema.methods import STRICT
 
 if TYPE_CHECKING:
-    from verticopula.network.startup_kit import Kit
+    from verticopula.network.kit.startup_kit import Kit
 
 _Out = Annotated[Path, typer.Option("--out", help="Where the kits are, with the folder authority.")]
 
@@ -83,7 +83,7 @@ def provision(
     from verticopula.schema.study_settings import check_roles
 
     need_flare()
-    from verticopula.network.provisioning import ProvisionOrder, carry_out
+    from verticopula.network.kit.provisioning import ProvisionOrder, carry_out
 
     study = Federation.from_toml(federation)
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
@@ -146,10 +146,14 @@ def propose_change(
     Once all have agreed, studies begin with the new file; nobody has to restart. Until then nothing changes.
     """
     need_flare()
-    from verticopula.network.federation_difference import describe_change
-    from verticopula.network.signed_federation import SIGNED_FEDERATION_FILE, change_problem, read_signed_federation
-    from verticopula.network.startup_kit import Kit, write_private
-    from verticopula.network.trust_store import read_trust
+    from verticopula.network.kit.signed_federation import (
+        SIGNED_FEDERATION_FILE,
+        change_problem,
+        read_signed_federation,
+    )
+    from verticopula.network.kit.startup_kit import Kit, write_private
+    from verticopula.network.kit.trust_store import read_trust
+    from verticopula.network.party.federation_difference import describe_change
 
     own = Kit.read(kit, "coordinator")
     try:
@@ -187,8 +191,8 @@ def enrol(
     """
     if (name is None) == (accept is None):
         raise SettingsError("enrol takes --name to make a request, or --accept to take what came back")
-    from verticopula.network.certificate_issuing import current_time
-    from verticopula.network.enrolment import REQUEST_FILE, accept_answer, make_request
+    from verticopula.network.kit.certificate_issuing import current_time
+    from verticopula.network.kit.enrolment import REQUEST_FILE, accept_answer, make_request
 
     if name is not None:
         request = make_request(kit, name)
@@ -218,7 +222,7 @@ def revoke(
     the connection within seconds, without a restart, and hands the notice to everybody who connects.
     """
     need_flare()
-    from verticopula.network.provisioning import AUTHORITY_FOLDER, revoke_certificates
+    from verticopula.network.kit.provisioning import AUTHORITY_FOLDER, revoke_certificates
 
     revoke_certificates(out, name, reason=reason, certificate=certificate)
     if quiet:
@@ -235,8 +239,8 @@ def certificates(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """How many days each certificate still lasts, of a kit or of all kits in a folder."""
-    from verticopula.network.certificate_expiry import days_left, expiry_warning
-    from verticopula.network.startup_kit import KIT_FILE, Kit
+    from verticopula.network.kit.certificate_expiry import days_left, expiry_warning
+    from verticopula.network.kit.startup_kit import KIT_FILE, Kit
 
     folders = [path for given in kits for path in (given, *sorted(given.glob("*/"))) if (path / KIT_FILE).is_file()]
     if not folders:
@@ -264,9 +268,9 @@ def show_connection(kit: Kit, as_json: bool) -> None:
     kit : of a party, of the coordinator, or of who computes without data
     as_json : for programs
     """
-    from verticopula.network.certificate_expiry import days_left, expiry_warning
-    from verticopula.network.connection_state import read_state
-    from verticopula.network.kit_process import running_pid
+    from verticopula.network.connection.connection_state import read_state
+    from verticopula.network.kit.certificate_expiry import days_left, expiry_warning
+    from verticopula.network.operations.kit_process import running_pid
     from verticopula.schema.federation import Federation
 
     federation: Federation = kit.federation
@@ -290,8 +294,8 @@ def show_connection(kit: Kit, as_json: bool) -> None:
 
 def _agreed_version(kit: Kit) -> int | None:
     """The version of the federation file that a party has agreed to and that is not in force; None without one."""
-    from verticopula.network.signed_federation import read_kept
-    from verticopula.network.trust_store import read_trust
+    from verticopula.network.kit.signed_federation import read_kept
+    from verticopula.network.kit.trust_store import read_trust
     from verticopula.storage.request_store import RequestStore
 
     if kit.role not in ("party", "compute"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -19,6 +21,7 @@ from verticopula.cli.shared_options import (
     Epsilon,
     FederationFile,
     Quiet,
+    SamplerName,
     UnitName,
     variant_of,
 )
@@ -36,7 +39,7 @@ from verticopula.cli.study_inputs import (
 )
 from verticopula.errors import Problem, SchemaError, SettingsError, StudyWarning
 from verticopula.formatting import count_of, readable
-from verticopula.schema.methods import default_method
+from verticopula.schema.study_settings import StudySettings
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,7 +69,7 @@ def check(
     delta: Delta = None,
     unit: UnitName = None,
     as_printed: AsPrinted = False,
-    sampler: Annotated[str, typer.Option(help="exact or binomial, as for run.")] = "exact",
+    sampler: SamplerName = StudySettings.sampler,
     policies: Annotated[
         Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
     ] = None,
@@ -93,68 +96,122 @@ def check(
     Ends with 1 if something is wrong with the files, if a question in them is open, or if a party would refuse the
     study.
     """
-    from verticopula.data.tables import align_tables, knows_everybody
-    from verticopula.estimators.synthesizer import Synthesizer
-    from verticopula.forecasting.preflight_checks import describe_expectation, warn_before_spending, would_refuse
-    from verticopula.forecasting.steward_proposal import propose_to_stewards
-    from verticopula.report.steward_page import write_steward_page
     from verticopula.schema.federation import Federation
 
     if out is not None and data is None:
         raise SettingsError("--out needs --data: prices depend on how many people a party knows")
     problems: list[Problem] = []
-    pages: dict[str, StewardStudy] = {}
     study = _collect(problems, lambda: Federation.from_toml(federation))
-    aligned: dict[str, AlignedTable] | None = None
-    rules: dict[str, Policy] | None = None
-    found: list[StudyWarning] = []
-    said, left_out = "", ""
-    if study is not None:
-        known = study
-        rules = _collect(problems, lambda: read_policies(known, policies))
-        raw = (
-            None
-            if data is None
-            else _collect(problems, lambda: read_party_tables(known, data, query, password_file, query_timeout))
-        )
-        if raw is not None:
-            raw, left_out = leave_out_people(known, raw, find_vault(vault, policies))
-        aligned = None if raw is None else _collect(problems, lambda: align_tables(known, raw, need_overlap=False))
-        complete = aligned is None or knows_everybody(aligned)
-        chosen = method or default_method(complete, as_printed=as_printed).name
-        whole = 1.0 if epsilon is None else epsilon
-        synthesizer = Synthesizer(known, chosen, whole, delta, unit, sampler=sampler, variant=variant_of(as_printed))
-        settings = _collect(problems, synthesizer.check)
-        if raw is not None and aligned is not None and settings is not None:
-            if settings.record.needs_overlap:
-                _collect(problems, lambda: align_tables(known, raw, need_overlap=True))
-            if not problems and rules is not None:
-                asked = _collect(problems, lambda: _ask_vault(vault, policies, known, raw, rules))
-                spent, accounts = asked or ([], None)
-                found = warn_before_spending(known, settings, aligned, policies=rules, spent=spent, accounts=accounts)
-                if out is not None:
-                    pages = propose_to_stewards(known, settings, aligned, rules, spent, accounts)
-                said = "" if quiet else f"Method {chosen}. {describe_expectation(known, settings, aligned)}"
+    if study is None:
+        raise _stopped_by(problems)
+    read = None if data is None else partial(read_party_tables, study, data, query, password_file, query_timeout)
+    inputs = _read_inputs(problems, study, read, vault, policies)
+    given = {"method": method, "epsilon": epsilon, "delta": delta, "unit": unit, "sampler": sampler}
+    settings = _collect(problems, lambda: _check_settings(study, {**given, "variant": variant_of(as_printed)}))
+    found = _Findings() if settings is None else _judge(problems, inputs, settings, out, quiet=quiet)
     if problems:
-        _show_problems(problems)
+        raise _stopped_by(problems)
+    written = _write_pages(out, found.pages)
+    if not quiet:
+        _show_findings(inputs, found, written)
+    if found.refused:
         raise typer.Exit(1)
-    refused = would_refuse(found)
-    written = [] if out is None else [write_steward_page(out / f"{name}.html", page) for name, page in pages.items()]
-    if study is not None and not quiet:
-        _show_check(study, aligned)
-        console = Console()
-        if left_out:
-            console.print(Text(left_out), soft_wrap=True)
-        show_warnings(console, found)
-        if said:
-            console.print(Text(said), soft_wrap=True)
-        if rules and (folder := find_vault(vault, policies)) is not None:
-            say_what_vault_counts(console, folder, rules, quiet=quiet)
-        if written:
-            console.print(Text(f"For the stewards: {', '.join(map(str, written))}"), soft_wrap=True)
-        _show_outcome(console, aligned, found, refused)
-    if refused:
-        raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What is checked; None where it could not be read, or was not given.
+
+    Attributes
+    ----------
+    rules : party -> its policy
+    raw, aligned : the parties' tables as they were read, without people who withdrew, and in cohort order
+    left_out : how many people withdrew, in words
+    vault, policies : folders
+    """
+
+    study: Federation
+    rules: dict[str, Policy] | None
+    raw: dict[str, pl.DataFrame] | None
+    aligned: dict[str, AlignedTable] | None
+    left_out: str
+    vault: Path | None
+    policies: Path | None
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """What speaks against a study, what it asks of stewards, and how well it will do."""
+
+    warnings: list[StudyWarning] = field(default_factory=list)
+    refused: list[StudyWarning] = field(default_factory=list)
+    pages: dict[str, StewardStudy] = field(default_factory=dict)
+    expected: str = ""
+
+
+def _read_inputs(
+    problems: list[Problem],
+    study: Federation,
+    read: Callable[[], dict[str, pl.DataFrame]] | None,
+    vault: Path | None,
+    policies: Path | None,
+) -> _Inputs:
+    """Policies and tables; what is wrong with them is added to the problems."""
+    from verticopula.data.tables import align_tables
+
+    rules = _collect(problems, lambda: read_policies(study, policies))
+    raw = None if read is None else _collect(problems, read)
+    folder = find_vault(vault, policies)
+    if raw is None:
+        return _Inputs(study, rules, None, None, "", folder, policies)
+    known, left_out = leave_out_people(study, raw, folder)
+    aligned = _collect(problems, lambda: align_tables(study, known, need_overlap=False))
+    return _Inputs(study, rules, known, aligned, left_out, folder, policies)
+
+
+def _check_settings(study: Federation, given: dict[str, Any]) -> StudySettings:
+    """What a study would be made with; SettingsError where that makes no sense."""
+    from verticopula.estimators.synthesizer import Synthesizer
+
+    return Synthesizer.from_settings(study, StudySettings.from_options(**given)).check()
+
+
+def _judge(
+    problems: list[Problem], inputs: _Inputs, settings: StudySettings, out: Path | None, *, quiet: bool
+) -> _Findings:
+    """What speaks against the study where nothing is wrong with it; pages for stewards where there is a folder."""
+    from verticopula.data.tables import align_tables
+    from verticopula.forecasting.preflight_checks import describe_expectation, warn_before_spending, would_refuse
+    from verticopula.forecasting.steward_proposal import propose_to_stewards
+
+    study, raw, aligned, rules = inputs.study, inputs.raw, inputs.aligned, inputs.rules
+    if raw is None or aligned is None:
+        return _Findings()
+    if settings.record.needs_overlap:
+        _collect(problems, lambda: align_tables(study, raw, need_overlap=True))
+    if problems or rules is None:
+        return _Findings()
+    asked = _collect(problems, lambda: _ask_vault(inputs, raw, rules))
+    if asked is None:
+        return _Findings()
+    spent, accounts = asked
+    found = warn_before_spending(study, settings, aligned, policies=rules, spent=spent, accounts=accounts)
+    pages = {} if out is None else propose_to_stewards(study, settings, aligned, rules, spent, accounts)
+    expected = "" if quiet else f"Method {settings.method}. {describe_expectation(study, settings, aligned)}"
+    return _Findings(found, would_refuse(found), pages, expected)
+
+
+def _write_pages(out: Path | None, pages: dict[str, StewardStudy]) -> list[Path]:
+    if out is None:
+        return []
+    from verticopula.report.steward_page import write_steward_page
+
+    return [write_steward_page(out / f"{name}.html", page) for name, page in pages.items()]
+
+
+def _stopped_by(problems: list[Problem]) -> typer.Exit:
+    _show_problems(problems)
+    return typer.Exit(1)
 
 
 def _collect(problems: list[Problem], action: Callable[[], Found]) -> Found | None:
@@ -169,11 +226,7 @@ def _collect(problems: list[Problem], action: Callable[[], Found]) -> Found | No
 
 
 def _ask_vault(
-    vault: Path | None,
-    policies: Path | None,
-    study: Federation,
-    raw: dict[str, pl.DataFrame],
-    rules: dict[str, Policy],
+    inputs: _Inputs, raw: dict[str, pl.DataFrame], rules: dict[str, Policy]
 ) -> tuple[list[Release], dict[str, TableAccount] | None]:
     """What a vault holds about these people, without telling it about them; nothing where there is no vault yet.
 
@@ -182,12 +235,12 @@ def _ask_vault(
     from verticopula.storage.charged_ledger import open_accounts, remember_policies
     from verticopula.storage.vault_files import is_vault
 
-    folder = find_vault(vault, policies)
+    study, folder = inputs.study, inputs.vault
     if folder is None or not is_vault(folder):
         return [], None
     with open_vault(folder) as known:
         accounts = open_accounts(known, study, raw, study.id, remember=False)
-        remember_policies(known, accounts, rules, policies, keep=False)
+        remember_policies(known, accounts, rules, inputs.policies, keep=False)
         return list(known.ledger), accounts
 
 
@@ -205,6 +258,21 @@ def _show_problems(problems: list[Problem]) -> None:
         console.print(Text(f"{head}; nothing was spent", style="bold"))
     for problem in asked:
         console.print(Text(f"  ? {readable(str(problem))}"))
+
+
+def _show_findings(inputs: _Inputs, found: _Findings, written: list[Path]) -> None:
+    console = Console()
+    _show_check(console, inputs.study, inputs.aligned)
+    if inputs.left_out:
+        console.print(Text(inputs.left_out), soft_wrap=True)
+    show_warnings(console, found.warnings)
+    if found.expected:
+        console.print(Text(found.expected), soft_wrap=True)
+    if inputs.rules and inputs.vault is not None:
+        say_what_vault_counts(console, inputs.vault, inputs.rules, quiet=False)
+    if written:
+        console.print(Text(f"For the stewards: {', '.join(map(str, written))}"), soft_wrap=True)
+    _show_outcome(console, inputs.aligned, found.warnings, found.refused)
 
 
 def _show_outcome(
@@ -227,8 +295,7 @@ def _show_outcome(
     console.print(Text(readable(said), style="bold red" if refused else "bold"), soft_wrap=True)
 
 
-def _show_check(study: Federation, aligned: dict[str, AlignedTable] | None) -> None:
-    console = Console()
+def _show_check(console: Console, study: Federation, aligned: dict[str, AlignedTable] | None) -> None:
     console.print(Text(f"The files have no errors. {study}"), soft_wrap=True)
     if study.bounds_from_data:
         console.print(

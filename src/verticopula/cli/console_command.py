@@ -15,7 +15,7 @@ from verticopula.errors import SettingsError
 
 if TYPE_CHECKING:
     from verticopula.console.page_interface import PageSet
-    from verticopula.network.startup_kit import Kit
+    from verticopula.network.kit.startup_kit import Kit
 
 
 def console(
@@ -51,7 +51,7 @@ def console(
     lead's kit it submits studies, shows how far they are, and fetches what they made. Needs the extra
     [bold]console[/]: pip install 'verticopula\\[console]'. To use it from another machine, forward the port with ssh.
     """
-    from verticopula.network.startup_kit import Kit
+    from verticopula.network.kit.startup_kit import Kit
 
     if importlib.util.find_spec("starlette") is None or importlib.util.find_spec("uvicorn") is None:
         raise SettingsError("this needs the extra console: pip install 'verticopula[console]'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,9 +12,9 @@ from verticopula.cli.glm_command import fit_and_write
 from verticopula.cli.screen_output import write_and_show
 from verticopula.cli.shared_options import (
     AsPrinted,
+    ChosenMethod,
     Delta,
     Epsilon,
-    MethodOption,
     Quiet,
     RankCorrelationName,
     Seed,
@@ -22,9 +22,12 @@ from verticopula.cli.shared_options import (
     progress_bar,
     variant_of,
 )
+from verticopula.errors import SettingsError
 from verticopula.schema.defaults import IN_HOUSE_FILE, REPORT_FILE
-from verticopula.schema.methods import REFINED
-from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
+from verticopula.schema.study_settings import StudySettings
+
+if TYPE_CHECKING:
+    from verticopula.study.synthetic_tables import SyntheticTables
 
 
 def demo(
@@ -32,12 +35,12 @@ def demo(
     subjects: Annotated[
         int, typer.Option(help="Number of simulated enterprises (the paper's study has 71827).")
     ] = 20_000,
-    method: MethodOption = REFINED.name,
-    epsilon: Epsilon = 4.0,
+    method: ChosenMethod = None,
+    epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
     as_printed: AsPrinted = False,
-    rank_correlation: RankCorrelationName = DEFAULT_RANK_CORRELATION,
+    rank_correlation: RankCorrelationName = StudySettings.rank_correlation,
     seed: Seed = None,
     quiet: Quiet = False,
 ) -> None:
@@ -52,10 +55,16 @@ def demo(
     from verticopula.study.study_warnings import ALIGNED_ROWS
 
     study = make_sme(subjects)
-    variant = variant_of(as_printed)
-    synthesizer = Synthesizer(
-        study.federation, method, epsilon, delta, unit, seed, variant=variant, rank_correlation=rank_correlation
+    asked = StudySettings.from_options(
+        method=method,
+        epsilon=epsilon,
+        delta=delta,
+        unit=unit,
+        seed=seed,
+        variant=variant_of(as_printed),
+        rank_correlation=rank_correlation,
     )
+    synthesizer = Synthesizer.from_settings(study.federation, asked)
     synthesizer.check()
     prepare_folder(out, overwrite=True)
     write_inputs(study.federation, study.tables, out)
@@ -65,8 +74,7 @@ def demo(
     aligned = synthesizer.study_.gives_aligned_rows
     truth = "\n".join(compare_with_truth(study, synthesizer, tables))
     write_and_show(out, synthesizer, tables, quiet, f"\n{truth}\n", notes=(str(ALIGNED_ROWS),) if aligned else ())
-    with progress_bar(quiet) as progress:
-        regression = fit_and_write(tables, str(study.federation.response), out / REGRESSION_FOLDER, progress=progress)
+    regression = _fit_regression(tables, str(study.federation.response), out / REGRESSION_FOLDER, quiet=quiet)
     facts = read_regression(out)
     fitted, real = synthesizer.study_, read_real(study.federation, study.tables)
     reports = [
@@ -79,5 +87,14 @@ def demo(
         command = Path(sys.argv[0])  # as it was called: it need not be on the PATH
         inputs = f"{out}/federation.toml --data {out}/data"
         print(f"Try next:  {command} check {inputs}")
-        print(f"           {command} run {inputs} --out my-study --epsilon 4 --method {REFINED.name}")
+        print(f"           {command} run {inputs} --out my-study")
         print(f"           {command} glm {out} --bootstrap 20")
+
+
+def _fit_regression(tables: SyntheticTables, response: str, out: Path, *, quiet: bool) -> str:
+    """What to show of a regression on the synthetic tables, which may have nothing to explain in a very small study."""
+    try:
+        with progress_bar(quiet) as progress:
+            return str(fit_and_write(tables, response, out, progress=progress))
+    except SettingsError as error:
+        return f"No regression: {error}. More --subjects or a larger --epsilon leave more to explain."

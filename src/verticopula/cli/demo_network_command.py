@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.text import Text
 
 from verticopula.cli.lead_commands import status, submit
-from verticopula.cli.shared_options import Delta, Epsilon, MethodOption, Quiet, need_flare
+from verticopula.cli.shared_options import ChosenMethod, Delta, Epsilon, Quiet, need_flare
 from verticopula.schema.defaults import REPORT_FILE
-from verticopula.schema.methods import REFINED
+from verticopula.schema.study_settings import StudySettings
 
 
 def demo_network(
     out: Annotated[Path, typer.Option("--out", help="Where to write.")] = Path("verticopula-network-demo"),
     subjects: Annotated[int, typer.Option(help="Number of simulated enterprises.")] = 5_000,
-    method: MethodOption = REFINED.name,
-    epsilon: Epsilon = 4.0,
+    method: ChosenMethod = None,
+    epsilon: Epsilon = None,
     delta: Delta = None,
     quiet: Quiet = False,
 ) -> None:
@@ -33,13 +33,14 @@ def demo_network(
 
     prepare_folder(out, overwrite=True)
     sme = make_sme(subjects)
-    _, kits = prepare_demo(out, sme.federation, sme.tables, cap=2.0 * (epsilon or 1.0))
+    settings = StudySettings.from_options(method=method, epsilon=epsilon, delta=delta)
+    _, kits = prepare_demo(out, sme.federation, sme.tables, {str(settings.unit): 2.0 * (settings.epsilon or 1.0)})
     console = Console(quiet=quiet, highlight=False)
 
     def say(line: str) -> None:
         console.print(Text(line), soft_wrap=True)
 
-    given = {"method": method, "epsilon": epsilon, "delta": delta}
+    given = {"method": settings.method, "epsilon": settings.epsilon, "delta": settings.delta}
     asked = " ".join(f"--{name} {value}" for name, value in given.items() if value is not None)
     parties = sum(kit.role == "party" for kit in kits)
     say(

@@ -14,7 +14,10 @@ from rich.text import Text
 from verticopula.cli.shared_options import Epsilon, FederationFile
 from verticopula.errors import SettingsError
 from verticopula.schema.defaults import DEFAULT_DELTA, TYPICAL_CORRELATION, TYPICAL_LOG_ODDS
-from verticopula.schema.methods import METHODS, STRICT, methods_help
+from verticopula.schema.methods import DEFAULT_METHOD, METHODS, RANKS_AND_PERSONS, STRICT, methods_help
+from verticopula.schema.setting_choices import help_of
+from verticopula.schema.study_settings import StudySettings
+from verticopula.schema.units import Unit
 
 if TYPE_CHECKING:
     from verticopula.forecasting.forecast import Expected, Forecast
@@ -25,6 +28,8 @@ _STRICT_ROWS = (
     f"{STRICT.name.capitalize()}: before shrinkage is what noise and sample alone leave of a typical pair; what "
     "is used has the help of all other pairs, and the range is of that."
 )
+
+_RANK_ROWS = f"Units variable and client: {RANKS_AND_PERSONS.lower()}; `verticopula check --data` says how large."
 
 
 def forecast(
@@ -54,14 +59,13 @@ def forecast(
             "category's share, or all of them, as party.column=0.1 or party.column=0.5,0.3,0.2. May be repeated."
         ),
     ] = None,
-    delta: Annotated[float, typer.Option(help="For units block and person.")] = DEFAULT_DELTA,
-    unit: Annotated[list[str] | None, typer.Option(help="Only this unit; may be repeated. Default: all four.")] = None,
+    delta: Annotated[float, typer.Option(help=help_of(StudySettings, "delta"))] = DEFAULT_DELTA,
+    unit: Annotated[
+        list[str] | None, typer.Option(help="Only this unit; may be repeated. Default: all of the method.")
+    ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            help=f"{methods_help()}; may be repeated. Default: those without a correction, with one, and for a whole "
-            "person, where there are two parties or more."
-        ),
+        typer.Option(help=f"{methods_help()}. May be repeated. Default: {DEFAULT_METHOD.name}."),
     ] = None,
     typical_correlation: Annotated[
         float, typer.Option(help="Assumed root mean square of the correlations.")
@@ -75,7 +79,7 @@ def forecast(
     made = make_forecast(
         Federation.from_toml(federation),
         subjects,
-        1.0 if epsilon is None else epsilon,
+        epsilon,
         delta=delta,
         units=unit,
         methods=method or None,
@@ -103,12 +107,18 @@ def show_forecast(made: Forecast) -> None:
     console = Console()
     console.print(table)
     lines = [
+        f"Epsilon {made.epsilon:g} at each of these units, and delta {made.delta:g} at units block and person.",
         "Correlations: root mean square error of the latent correlations, as used, before shrinkage, and the range for "
         "eight of ten truths. Pair: a typical pair's standard error before shrinkage, of the same party and of two. "
         "Margins: mean Kolmogorov distance. ε per comparison of two people: the largest over columns.",
         f"Assumed: correlations of size {made.typical_correlation:g}, ordinary margins (docs/how-to/planning.md). "
         "Where noise is shrunk away, the error that is left is the correlations themselves.",
         *([_STRICT_ROWS] if any(not METHODS[row.method].ranks for row in made.rows) else []),
+        *(
+            [_RANK_ROWS]
+            if any(METHODS[row.method].ranks and not Unit(row.unit).needs_delta for row in made.rows)
+            else []
+        ),
         made.advice,
     ]
     for line in lines:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from verticopula.cli.shared_options import Quiet, progress_bar
+from verticopula.cli.shared_options import GlmFamily, GlmPenalty, GlmSelect, Quiet, progress_bar
 from verticopula.errors import SettingsError
 from verticopula.schema.progress import Progress
+from verticopula.schema.raw_regression_settings import RawRegressionSettings, strength_or_rule
+from verticopula.schema.setting_choices import BY_BIC
 
 if TYPE_CHECKING:
     from verticopula.estimators.synthesizer import Synthesizer
@@ -24,18 +26,9 @@ def glm(
     response: Annotated[
         str | None, typer.Option("--response", help="party.column; default: the federation's response.")
     ] = None,
-    family: Annotated[
-        str | None,
-        typer.Option(help="gaussian, binomial or poisson; default: by the response's kind."),
-    ] = None,
-    penalty: Annotated[str, typer.Option(help="scad, mcp, lasso or none.")] = "scad",
-    select: Annotated[
-        str,
-        typer.Option(
-            help="How strong the penalty is: bic, cv, or a number for a strength of your own; or bayes, for columns by "
-            "their posterior probability."
-        ),
-    ] = "bic",
+    family: GlmFamily = None,
+    penalty: GlmPenalty = RawRegressionSettings.penalty,
+    select: GlmSelect = BY_BIC,
     without: Annotated[
         list[str] | None, typer.Option("--without", help="party.column to leave out; may be given several times.")
     ] = None,
@@ -101,8 +94,8 @@ def fit_and_write(
     out: Path,
     *,
     family: str | None = None,
-    penalty: str = "scad",
-    select: str = "bic",
+    penalty: str = RawRegressionSettings.penalty,
+    select: str = BY_BIC,
     fit_intercept: bool = True,
     synthesizer: Synthesizer | None = None,
     bootstrap: int = 0,
@@ -115,7 +108,6 @@ def fit_and_write(
 
     from verticopula.estimators.regression_files import write_regression
     from verticopula.estimators.vertical_glm import VerticalGLM
-    from verticopula.schema.study_settings import strength_or_rule
 
     model = VerticalGLM(
         family or _family_of(tables.federation, response), penalty, fit_intercept, strength_or_rule(select)

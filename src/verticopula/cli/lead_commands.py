@@ -15,33 +15,45 @@ from rich.text import Text
 
 from verticopula.cli.certificate_commands import show_connection
 from verticopula.cli.shared_options import (
+    Aligned,
+    AlignmentName,
     AsPrinted,
     ConditionTexts,
     Delta,
     DependenceName,
     Epsilon,
+    EpsilonMarginals,
+    EpsilonRanks,
+    FamilyOption,
     FederationFile,
+    LeadMethod,
     MissingName,
     Overwrite,
+    PenaltyOption,
+    PerRound,
     Quiet,
     RankCorrelationName,
+    RoundCount,
+    RowCount,
+    SamplerName,
     Seed,
+    SelectOption,
     UnitName,
     need_flare,
     progress_bar,
-    whole_epsilon,
+    variant_of,
 )
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.formatting import format_time
-from verticopula.schema.defaults import DEFAULT_ROUNDS
-from verticopula.schema.dependence import DEFAULT_DEPENDENCE
-from verticopula.schema.methods import IEVCDS, METHODS, PRINTED_VARIANT, RAW_REGRESSION, REFINED, VCDS
-from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 from verticopula.schema.progress import Progress
+from verticopula.schema.raw_regression_settings import RawRegressionSettings, read_settings
+from verticopula.schema.setting_choices import BY_BIC, BY_HASH
+from verticopula.schema.study_settings import StudySettings
 
 if TYPE_CHECKING:
-    from verticopula.network.control_messages import ProposedChange, StudyState
-    from verticopula.network.study_lead import Lead
+    from verticopula.network.connection.control_messages import ProposedChange, ResumeRequest, StudyState, SubmitRequest
+    from verticopula.network.kit.startup_kit import Kit
+    from verticopula.network.lead.study_lead import Lead
 
 _POLL = 0.5
 
@@ -57,42 +69,26 @@ def submit(
     federation: FederationFile,
     out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
     kit: LeadKit = Path("kits/lead"),
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            help=f"{', '.join(METHODS)}; or {RAW_REGRESSION}, a regression on the raw columns, which every party's "
-            f"policy must name. Default: {REFINED.name}, because who is missing is not known before; {VCDS.name} with "
-            f"--{PRINTED_VARIANT}.",
-            show_default=False,
-        ),
-    ] = None,
+    method: LeadMethod = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
-    epsilon_ranks: Annotated[float | None, typer.Option(help="Instead of --epsilon: the ranks' part.")] = None,
-    epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
-    rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
+    epsilon_ranks: EpsilonRanks = None,
+    epsilon_marginals: EpsilonMarginals = None,
+    rows: RowCount = None,
     condition: ConditionTexts = None,
     missing: MissingName = None,
-    sampler: Annotated[str, typer.Option(help="exact, or binomial for very many subjects.")] = "exact",
-    rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = DEFAULT_ROUNDS,
-    per_round: Annotated[
-        bool, typer.Option("--per-round", help=f"{IEVCDS.name}: the ranks' epsilon in every round.")
-    ] = False,
-    aligned: Annotated[bool, typer.Option("--aligned", help="Row i follows subject i. For comparisons only.")] = False,
+    sampler: SamplerName = StudySettings.sampler,
+    rounds: RoundCount = StudySettings.rounds,
+    per_round: PerRound = StudySettings.per_round,
+    aligned: Aligned = False,
     as_printed: AsPrinted = False,
-    rank_correlation: RankCorrelationName = DEFAULT_RANK_CORRELATION,
-    dependence: DependenceName = DEFAULT_DEPENDENCE,
-    family: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: gaussian, binomial or poisson.")] = "gaussian",
-    penalty: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: scad, mcp, lasso or none.")] = "scad",
-    select: Annotated[str, typer.Option(help=f"{RAW_REGRESSION}: bic, cv or a strength.")] = "bic",
-    alignment: Annotated[
-        str,
-        typer.Option(
-            help="How subjects are matched: hash (of ids, under the kits' common key) or psi (no common key; slower)."
-        ),
-    ] = "hash",
+    rank_correlation: RankCorrelationName = StudySettings.rank_correlation,
+    dependence: DependenceName = StudySettings.dependence,
+    family: FamilyOption = RawRegressionSettings.family,
+    penalty: PenaltyOption = RawRegressionSettings.penalty,
+    select: SelectOption = BY_BIC,
+    alignment: AlignmentName = BY_HASH,
     seed: Seed = None,
     deadline: Deadline = None,
     resume: Annotated[
@@ -120,47 +116,37 @@ def submit(
     If this command is interrupted the study goes on; give its name to [bold]--resume[/] to fetch it. Where stewards
     have to decide first, it waits for them, as long as that takes; [bold]cancel[/] ends it.
     """
-    from verticopula.network.control_messages import ResultRequest, ResumeRequest
-    from verticopula.network.sanitizing import sanitize
-    from verticopula.network.startup_kit import Kit
-    from verticopula.network.submission import Submission
-    from verticopula.protocol.study_proposal import federation_fingerprint
-    from verticopula.schema.federation import Federation
-    from verticopula.study.study_folder import LEDGER_FILE, SUMMARY_FILE, check_folder, file_names
+    from verticopula.network.connection.control_messages import ResumeRequest
+    from verticopula.network.lead.submission import Submission
+    from verticopula.study.study_folder import check_folder
 
     need_flare()
-    own = Kit.read(kit, "lead")
-    study = Federation.from_toml(federation)
-    if federation_fingerprint(study) != federation_fingerprint(own.federation):
-        both = (f"version {one.version} ({federation_fingerprint(one)[:12]})" for one in (study, own.federation))
-        raise SettingsError(
-            f"{federation} says something else than the kits were made from: it is {next(both)}, and that in "
-            f"{own.folder} is {next(both)}. Copy the one that is in force into the kit, or provision again"
-        )
-    seconds = own.federation.network.deadline if deadline is None else deadline
+    own = _read_kit(kit, federation)
     check_folder(out, overwrite=overwrite)
     asked = Submission(
-        method=method,
-        epsilon=whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals),
-        delta=delta,
-        unit=unit,
-        epsilon_ranks=epsilon_ranks,
-        epsilon_marginals=epsilon_marginals,
+        read_settings(
+            method=method,
+            epsilon=epsilon,
+            delta=delta,
+            unit=unit,
+            seed=seed,
+            epsilon_ranks=epsilon_ranks,
+            epsilon_marginals=epsilon_marginals,
+            sampler=sampler,
+            rounds=rounds,
+            per_round=per_round,
+            variant=variant_of(as_printed),
+            rank_correlation=rank_correlation,
+            dependence=dependence,
+            family=family,
+            penalty=penalty,
+            select=select,
+        ),
         rows=rows,
         conditions=tuple(condition or ()),
         missing=missing or "",
-        sampler=sampler,
-        rounds=rounds,
-        per_round=per_round,
         aligned=aligned,
-        as_printed=as_printed,
-        rank_correlation=rank_correlation,
-        dependence=dependence,
-        family=family,
-        penalty=penalty,
-        select=select,
         alignment=alignment,
-        seed=seed,
         deadline=deadline,
         requester=requester,
         purpose=purpose,
@@ -168,11 +154,36 @@ def submit(
         use=use,
     )
     signed = asked.to_request(own)
-    from verticopula.network.result_files import write_result
-    from verticopula.network.study_lead import Lead
+    request = signed if resume is None else ResumeRequest(resume, signed.deadline)
+    _run_study(own, request, out, wait=wait, quiet=quiet)
+
+
+def _read_kit(folder: Path, federation: Path) -> Kit:
+    """The study lead's kit; SettingsError where its federation file and the given one differ."""
+    from verticopula.network.kit.startup_kit import Kit
+    from verticopula.protocol.study_proposal import federation_fingerprint
+    from verticopula.schema.federation import Federation
+
+    own = Kit.read(folder, "lead")
+    given = Federation.from_toml(federation)
+    if federation_fingerprint(given) != federation_fingerprint(own.federation):
+        both = (f"version {one.version} ({federation_fingerprint(one)[:12]})" for one in (given, own.federation))
+        raise SettingsError(
+            f"{federation} says something else than the kits were made from: it is {next(both)}, and that in "
+            f"{own.folder} is {next(both)}. Copy the one that is in force into the kit, or provision again"
+        )
+    return own
+
+
+def _run_study(own: Kit, request: SubmitRequest | ResumeRequest, out: Path, *, wait: bool, quiet: bool) -> None:
+    """Hand a study in, wait for it if asked to, and write what it made."""
+    from verticopula.network.connection.control_messages import ResultRequest
+    from verticopula.network.lead.result_files import write_result
+    from verticopula.network.lead.study_lead import Lead
+    from verticopula.study.study_folder import LEDGER_FILE, file_names
 
     with Lead(own) as lead:
-        name = lead.ask(signed if resume is None else ResumeRequest(resume, float(seconds))).study
+        name = lead.ask(request).study
         if not quiet:
             print(f"Study {name}", flush=True)
         if not wait:
@@ -182,12 +193,19 @@ def submit(
         result = lead.ask(ResultRequest(name), seconds=3_600.0, again=120.0)
         written = write_result(result, out, file_names(own.federation), keep=(LEDGER_FILE,))
     if not quiet:
-        if out / SUMMARY_FILE in written:
-            said = (out / SUMMARY_FILE).read_text(encoding="utf-8", errors="replace")
-            print(sanitize(said, 1_000_000, lines=True))
-        print("\nWritten:")
-        for path in written:
-            print(f"  {path}")
+        _show_written(out, written)
+
+
+def _show_written(out: Path, written: list[Path]) -> None:
+    from verticopula.network.connection.sanitizing import sanitize
+    from verticopula.study.study_folder import SUMMARY_FILE
+
+    if out / SUMMARY_FILE in written:
+        said = (out / SUMMARY_FILE).read_text(encoding="utf-8", errors="replace")
+        print(sanitize(said, 1_000_000, lines=True))
+    print("\nWritten:")
+    for path in written:
+        print(f"  {path}")
 
 
 def status(
@@ -195,11 +213,11 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """Who is connected, and how far the studies are; with the kit of a party, whether it is connected and why not."""
-    from verticopula.network.control_messages import StatusReply, StatusRequest
-    from verticopula.network.startup_kit import Kit
+    from verticopula.network.connection.control_messages import StatusReply, StatusRequest
+    from verticopula.network.kit.startup_kit import Kit
 
     need_flare()
-    from verticopula.network.study_lead import Lead
+    from verticopula.network.lead.study_lead import Lead
 
     own = Kit.read(kit)
     if own.role != "lead":
@@ -224,8 +242,8 @@ def status(
     table = Table("party", "connected", "federation file")
     for party in reply.parties:
         connected = Text("yes", style="green") if party.connected else Text("no", style="red")
-        table.add_row(Text(party.name), connected, Text(_version_words(party.federation_version)))
-    table.add_row(Text("the coordinator"), Text(""), Text(_version_words(reply.federation_version)))
+        table.add_row(Text(party.name), connected, Text(_name_version(party.federation_version)))
+    table.add_row(Text("the coordinator"), Text(""), Text(_name_version(reply.federation_version)))
     console.print(table)
     for line in _change_lines(reply.change):
         console.print(Text(line), soft_wrap=True)
@@ -234,7 +252,7 @@ def status(
             console.print(Text(f"{party.name}: {party.note}", style="red"), soft_wrap=True)
     for entry in reply.studies:
         line = f"{entry.study}  {entry.method}  {entry.state}"
-        line += _waiting_words(entry)
+        line += _describe_waiting(entry)
         console.print(Text(line, style="red" if entry.state == "failed" else ""), soft_wrap=True)
         if entry.note:
             console.print(Text(f"    {entry.note}"), soft_wrap=True)
@@ -246,11 +264,11 @@ def cancel(
     reason: Annotated[str, typer.Option(help="Why, for those who are asked.")] = "",
 ) -> None:
     """End a study that is not done: nobody is asked any more. What was released stays released, and charged."""
-    from verticopula.network.control_messages import CancelRequest
-    from verticopula.network.startup_kit import Kit
+    from verticopula.network.connection.control_messages import CancelRequest
+    from verticopula.network.kit.startup_kit import Kit
 
     need_flare()
-    from verticopula.network.study_lead import Lead
+    from verticopula.network.lead.study_lead import Lead
 
     with Lead(Kit.read(kit, "lead")) as lead:
         print(f"{lead.ask(CancelRequest(study, reason)).study} is cancelled")
@@ -258,7 +276,7 @@ def cancel(
 
 def _wait(lead: Lead, name: str, progress: Progress) -> None:
     """Until the study is done; ProtocolError with its reason if it failed."""
-    from verticopula.network.control_messages import StatusReply, StatusRequest
+    from verticopula.network.connection.control_messages import StatusReply, StatusRequest
 
     while True:
         reply: StatusReply = lead.ask(StatusRequest(), seconds=600.0)
@@ -271,11 +289,11 @@ def _wait(lead: Lead, name: str, progress: Progress) -> None:
             raise ProtocolError(f"study {name} failed: {found.note}\nTo go on with it: --resume {name}")
         if found.state == "cancelled":
             raise ProtocolError(f"study {name} was cancelled")
-        progress(f"{found.state}, round {found.rounds}{_waiting_words(found)}", 0, 0)
+        progress(f"{found.state}, round {found.rounds}{_describe_waiting(found)}", 0, 0)
         time.sleep(_POLL)
 
 
-def _version_words(number: int) -> str:
+def _name_version(number: int) -> str:
     return f"version {number}" if number else ""
 
 
@@ -291,7 +309,7 @@ def _change_lines(change: ProposedChange | None) -> list[str]:
     return lines
 
 
-def _waiting_words(entry: StudyState) -> str:
+def _describe_waiting(entry: StudyState) -> str:
     """For whom a study waits, and since when where that is a person."""
     since = {wait.party: format_time(wait.since) for wait in entry.stewards}
     names = [f"the steward of {n} since {since[n]}" if n in since else n for n in entry.waiting_for]

@@ -62,8 +62,8 @@ def ledger_export(
     It holds no data and no secret, and can be made while [bold]join[/] runs. The auditor needs nothing but the folder:
     [bold]verticopula ledger verify FOLDER[/] checks all of it.
     """
-    from verticopula.network.audit_trail import export_audit_trail
-    from verticopula.network.startup_kit import Kit
+    from verticopula.network.kit.startup_kit import Kit
+    from verticopula.network.operations.audit_trail import export_audit_trail
 
     own = Kit.read(kit, "party")
     print(f"Written: {export_audit_trail(own, vault or own.folder / 'vault', out)}")
@@ -78,7 +78,7 @@ def ledger_verify(
 
     Of an audit trail also: that requests, decisions and their signatures belong together, and who signed the whole.
     """
-    from verticopula.network.audit_trail import is_audit_trail, verify_audit_trail
+    from verticopula.network.operations.audit_trail import is_audit_trail, verify_audit_trail
     from verticopula.storage.ledger import read_ledger
     from verticopula.storage.vault_files import inspect_vault, is_vault
 

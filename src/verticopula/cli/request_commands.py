@@ -224,7 +224,7 @@ def prune(
     Replies, records and requests go. The ledger stays whole, and what was spent stays spent. A running [bold]join[/]
     does the same when it starts and once a day, so this is for a party whose process is stopped.
     """
-    from verticopula.network.retention import Retention
+    from verticopula.network.party.retention import Retention
     from verticopula.privacy.policy import Policy
     from verticopula.storage.vault import Vault
     from verticopula.storage.vault_files import is_vault

@@ -3,43 +3,49 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from verticopula.cli.screen_output import show_notes, show_warnings, write_and_show
+from verticopula.cli.screen_output import show_notes
 from verticopula.cli.shared_options import (
+    Aligned,
     AsPrinted,
     ChosenMethod,
     ConditionTexts,
     Delta,
     DependenceName,
     Epsilon,
+    EpsilonMarginals,
+    EpsilonRanks,
     FederationFile,
     MissingName,
     Overwrite,
+    PerRound,
     Quiet,
     RankCorrelationName,
+    RoundCount,
+    RowCount,
+    SamplerName,
     Seed,
     UnitName,
-    progress_bar,
     variant_of,
-    whole_epsilon,
 )
 from verticopula.cli.study_inputs import (
     DEFAULT_QUERY_TIMEOUT,
     DataPlace,
+    EngineName,
+    EngineWithoutTls,
     PasswordFile,
     Queries,
     QueryTimeout,
     find_vault,
-    leave_out_people,
-    open_vault,
+    open_engine_tables,
     read_party_tables,
     read_policies,
     say_what_vault_counts,
@@ -51,17 +57,11 @@ from verticopula.cli.write_table_command import (
     check_target,
 )
 from verticopula.cli.write_table_command import write_table as write_into_database
+from verticopula.engine.engine_address import LOCAL_ENGINE
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.formatting import count_of
-from verticopula.schema.defaults import DEFAULT_ROUNDS, IN_HOUSE_FILE, REPORT_FILE
-from verticopula.schema.dependence import DEFAULT_DEPENDENCE
-from verticopula.schema.methods import IEVCDS, default_method
-from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from verticopula.schema.federation import Federation
+from verticopula.schema.defaults import IN_HOUSE_FILE
+from verticopula.schema.study_settings import StudySettings
 
 
 def run(
@@ -72,26 +72,18 @@ def run(
     epsilon: Epsilon = None,
     delta: Delta = None,
     unit: UnitName = None,
-    epsilon_ranks: Annotated[float | None, typer.Option(help="Instead of --epsilon: the ranks' part.")] = None,
-    epsilon_marginals: Annotated[float | None, typer.Option(help="Instead of --epsilon: the marginals' part.")] = None,
-    rows: Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")] = None,
+    epsilon_ranks: EpsilonRanks = None,
+    epsilon_marginals: EpsilonMarginals = None,
+    rows: RowCount = None,
     condition: ConditionTexts = None,
     missing: MissingName = None,
-    sampler: Annotated[
-        str, typer.Option(help="exact, or binomial for very many subjects (two coins a comparison).")
-    ] = "exact",
-    rounds: Annotated[int, typer.Option(help=f"{IEVCDS.name}: how often ranks are sent.")] = DEFAULT_ROUNDS,
-    per_round: Annotated[
-        bool,
-        typer.Option("--per-round", help=f"{IEVCDS.name}: the ranks' epsilon in every round, not split over them."),
-    ] = False,
-    aligned: Annotated[
-        bool,
-        typer.Option("--aligned", help="Row i follows subject i: a noisy copy of the cohort. For comparisons only."),
-    ] = False,
+    sampler: SamplerName = StudySettings.sampler,
+    rounds: RoundCount = StudySettings.rounds,
+    per_round: PerRound = StudySettings.per_round,
+    aligned: Aligned = False,
     as_printed: AsPrinted = False,
-    rank_correlation: RankCorrelationName = DEFAULT_RANK_CORRELATION,
-    dependence: DependenceName = DEFAULT_DEPENDENCE,
+    rank_correlation: RankCorrelationName = StudySettings.rank_correlation,
+    dependence: DependenceName = StudySettings.dependence,
     policies: Annotated[
         Path | None,
         typer.Option(
@@ -123,6 +115,8 @@ def run(
             help=f"Also write {IN_HOUSE_FILE}, which compares with the real tables: not private, not to be shared.",
         ),
     ] = False,
+    engine: EngineName = LOCAL_ENGINE,
+    engine_without_tls: EngineWithoutTls = False,
     query: Queries = None,
     password_file: PasswordFile = None,
     query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
@@ -147,52 +141,23 @@ def run(
     Before anything is drawn, what it costs is written into the ledger in --out and, with --policies, into the vault,
     whose ledger the caps are counted on. A run that a policy refuses spends nothing and leaves no --out behind.
     """
+    from verticopula.cli import run_steps as steps
     from verticopula.data.tables import align_tables
-    from verticopula.estimators.default_regression import fit_if_cheap
     from verticopula.estimators.synthesizer import Synthesizer
-    from verticopula.forecasting.preflight_checks import describe_expectation, use_of_caps, warn_before_spending
-    from verticopula.report.report_data import ReportData
-    from verticopula.report.report_page import write_report
-    from verticopula.schema.conditions import (
-        ALIGNED_EXCLUDES,
-        describe_conditions,
-        parse_conditions,
-        read_conditions,
-    )
     from verticopula.schema.federation import JOINED, Federation
-    from verticopula.storage.charged_ledger import ChargedLedger, open_accounts, remember_policies
-    from verticopula.storage.ledger import Ledger
-    from verticopula.study.missing_values import check_missing
-    from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, check_folder, new_folder
-    from verticopula.study.study_warnings import ALIGNED_ROWS
+    from verticopula.study.study_folder import LEDGER_FILE, new_folder
 
-    whole = whole_epsilon(epsilon, epsilon_ranks, epsilon_marginals)
-    if rows is not None and rows < 1:
-        raise SettingsError("--rows must be at least 1")
     study = Federation.from_toml(federation)
-    conditions = parse_conditions(condition or [])
-    read_conditions(study, conditions)  # before anything is spent
-    check_missing(missing)
-    if aligned and (conditions or missing is not None):
-        raise SettingsError(ALIGNED_EXCLUDES)
+    wanted = steps.WantedRows(rows, tuple(condition or ()), missing, aligned)
+    wanted.check(study)
     console = Console(stderr=True, quiet=quiet)
-    if aligned and method is None:
-        raise SettingsError(
-            "--aligned needs a --method: of the method that is taken otherwise rows may belong to nobody"
-        )
     kept = find_vault(vault, policies)
-    raw = read_party_tables(study, data, query, password_file, query_timeout)
-    raw, left_out = leave_out_people(study, raw, kept)
-    if left_out:
-        console.print(Text(left_out), soft_wrap=True)
-    method = method or _method_for(study, raw, console, as_printed=as_printed)
-    synthesizer = Synthesizer(
-        study,
+    asked = StudySettings.from_options(
         method=method,
-        epsilon=whole,
+        epsilon=epsilon,
         delta=delta,
         unit=unit,
-        random_state=seed,
+        seed=seed,
         epsilon_ranks=epsilon_ranks,
         epsilon_marginals=epsilon_marginals,
         sampler=sampler,
@@ -202,57 +167,35 @@ def run(
         rank_correlation=rank_correlation,
         dependence=dependence,
     )
-    if epsilon is None and whole is not None:
-        per = synthesizer.check().unit
-        console.print(
-            Text(f"Epsilon {whole:g} per {per}, as none was given; --epsilon chooses another."), soft_wrap=True
-        )
+    synthesizer = Synthesizer.from_settings(study, asked)
+    synthesizer.check()  # before a table is read
+    steps.say_defaults(asked, method=method is not None, epsilon=epsilon is not None, console=console)
+    computing = steps.open_engine(engine, asked, in_house=in_house, without_tls=engine_without_tls)
+    found: Mapping[str, steps.StudyTable]
+    if computing is None:
+        found = read_party_tables(study, data, query, password_file, query_timeout)
+    else:
+        found = open_engine_tables(study, data, query, computing)
+    raw = steps.read_people(study, found, kept, console)
     tables = align_tables(study, raw, need_overlap=synthesizer.needs_overlap)
     show_notes(console, tables)
-    rules = read_policies(study, policies)
-    aligned = aligned or (synthesizer.check().gives_aligned_rows and not conditions and missing is None)
-    if aligned:  # before anything is spent
-        synthesizer.check_aligned(rows, next(iter(tables.values())).observed().shape[0])
-    if kept is not None and kept.resolve() == out.resolve():
-        raise SettingsError("--vault and --out need folders of their own")
-    check_folder(out, overwrite=overwrite)
+    inputs = steps.RunInputs(study, raw, tables, read_policies(study, policies))
+    wanted = wanted.of_method(synthesizer, tables)
+    steps.check_places(out, kept, overwrite=overwrite)
     names = [*(party.name for party in study.parties), JOINED]
     check_target(write_table, names, table_prefix, password_file, replace=replace)
-    if out.is_dir() and any(file.name != LEDGER_FILE for file in out.iterdir()) and not overwrite:
-        console.print(Text(f"{out} holds other files, which stay as they are."), soft_wrap=True)
+    if not overwrite:
+        steps.say_what_stays(out, console)
     if kept is not None:
-        say_what_vault_counts(Console(stderr=True), kept, rules, quiet=quiet)
+        say_what_vault_counts(Console(stderr=True), kept, inputs.rules, quiet=quiet)
     with new_folder(out, overwrite=overwrite), ExitStack() as opened, _saying_what_was_charged(out / LEDGER_FILE):
-        charged = None if kept is None else opened.enter_context(open_vault(kept))
-        accounts = None if charged is None else open_accounts(charged, study, raw, study.id)
-        if charged is not None and accounts is not None:
-            remember_policies(charged, accounts, rules, policies, drop_rule or [])
-        book = Ledger(out / LEDGER_FILE)
-        counted = book if charged is None else ChargedLedger(charged.ledger, book)
+        books = steps.open_books(inputs, out, kept, policies, drop_rule or [], opened)
         if not quiet:
-            settings = synthesizer.check()
-            found = warn_before_spending(study, settings, tables, policies=rules, spent=counted, accounts=accounts)
-            show_warnings(console, found)
-            console.print(Text(describe_expectation(study, settings, tables)), soft_wrap=True)
-        with progress_bar(quiet) as progress:
-            synthesizer.fit_aligned(
-                tables, policies=rules, ledger=book, vault=charged, accounts=accounts, progress=progress
-            )
-        notes: tuple[str, ...] = (str(ALIGNED_ROWS),) if aligned else ()
-        if conditions:
-            notes += (describe_conditions(condition or ()),)
-        synthetic = synthesizer.sample(rows, aligned=aligned, conditions=conditions, missing=missing)
-        if synthesizer.kept_ is not None:
-            notes += (str(synthesizer.kept_),)
-        write_and_show(out, synthesizer, synthetic, quiet, notes=notes)
-        for stale in (out / REGRESSION_FOLDER / REGRESSION_FILE, out / IN_HOUSE_FILE):  # an earlier study's
-            stale.unlink(missing_ok=True)
-        facts = None if aligned or conditions else fit_if_cheap(synthesizer.study_, synthetic)
-        written = [write_report(out / REPORT_FILE, ReportData(synthesizer.study_, regression=facts, aligned=aligned))]
-        if in_house:
-            caps = use_of_caps(rules or {}, counted, accounts)
-            own = ReportData(synthesizer.study_, tables, facts, aligned, caps=caps)
-            written.append(write_report(out / IN_HOUSE_FILE, own))
+            steps.say_what_to_expect(inputs, books, synthesizer, console)
+        steps.charge_and_fit(inputs, books, synthesizer, quiet=quiet)
+        if computing is not None:
+            computing.close()
+        written = steps.write_results(out, inputs, books, synthesizer, wanted, in_house=in_house, quiet=quiet)
     if not quiet:
         for path in written:
             print(f"  {path}")
@@ -264,16 +207,6 @@ def run(
         except SchemaError as error:  # the study was paid for, and its files are there
             said = f"the study is in {out}, but not in the database. {error}\nTo try again: verticopula write-table"
             raise SettingsError(said) from None
-
-
-def _method_for(study: Federation, raw: dict[str, pl.DataFrame], console: Console, *, as_printed: bool) -> str:
-    """The method where nobody named one, and a word about it."""
-    from verticopula.data.tables import align_tables, knows_everybody
-
-    complete = knows_everybody(align_tables(study, raw, need_overlap=False))
-    chosen = default_method(complete, as_printed=as_printed)
-    console.print(Text(f"Method {chosen.name} ({chosen.help}); --method chooses another."), soft_wrap=True)
-    return chosen.name
 
 
 @contextmanager

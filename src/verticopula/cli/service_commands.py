@@ -6,8 +6,6 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,26 +16,35 @@ from verticopula.cli.service_options import LogStyle, MetricsHost, MetricsPort, 
 from verticopula.cli.shared_options import Quiet, need_flare
 from verticopula.cli.study_inputs import (
     DEFAULT_QUERY_TIMEOUT,
+    EngineName,
+    EngineWithoutTls,
     PartyData,
     PartyQuery,
     PasswordFile,
     QueryTimeout,
     show_marks,
 )
+from verticopula.engine.engine_address import LOCAL_ENGINE, EngineAddress, parse_engine
 from verticopula.errors import SettingsError
-from verticopula.schema.methods import REFINED, VCDS
+from verticopula.schema.methods import DEFAULT_METHOD
 
 if TYPE_CHECKING:
-    from verticopula.schema.federation import Federation
+    import polars as pl
+
+    from verticopula.data.engine_table import EngineTable
+    from verticopula.data.table_source import TableSource
+    from verticopula.network.kit.startup_kit import Kit
+    from verticopula.protocol.party.member import Member
+    from verticopula.protocol.party.refreshed_member import ReadableTable
 
 logger = logging.getLogger(__name__)
 
 _POLICY_EXAMPLE = f"""a party joins with a policy of its own; write one such as
 
-  methods = ["{VCDS.name}", "{REFINED.name}"]     # protocols it takes part in
+  methods = ["{DEFAULT_METHOD.name}"]              # protocols it takes part in
   min_subjects = 50                 # smallest number of people behind a released column
   [caps]
-  client = 8.0                      # largest epsilon ever spent on this table, over all studies"""
+  person = 6.0                      # largest epsilon ever spent on a person, over all studies"""
 
 
 @ends_in_log
@@ -52,14 +59,14 @@ def serve(
     quiet: Quiet = False,
 ) -> None:
     """Be the coordinator: wait for the parties, run the studies that the lead submits. Ends with Ctrl-C or `stop`."""
-    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
-    from verticopula.network.startup_kit import Kit
+    from verticopula.network.kit.startup_kit import Kit
+    from verticopula.network.operations.kit_process import keep_log, only_process, run_until_stopped
 
     need_flare()
     own = Kit.read(kit, "coordinator")
     with only_process(own):
         keep_log(own, quiet=quiet, log_format=log_format)
-        from verticopula.network.coordinator import Coordinator
+        from verticopula.network.coordinator.coordinator_process import Coordinator
 
         coordinator = Coordinator(own, studies or own.folder / "studies")
         serve_metrics(own, coordinator, coordinator.folder, metrics_port, metrics_host)
@@ -113,6 +120,8 @@ def join(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     log_format: LogStyle = "text",
+    engine: EngineName = LOCAL_ENGINE,
+    engine_without_tls: EngineWithoutTls = False,
     query: PartyQuery = None,
     password_file: PasswordFile = None,
     query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
@@ -124,17 +133,10 @@ def join(
     restarts; other studies go on meanwhile.
     """
     from verticopula.data.table_source import party_source
-    from verticopula.network.consent_prompt import ConsentPrompt
-    from verticopula.network.key_signing import certificate_authenticity
-    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
-    from verticopula.network.retention import Retention
-    from verticopula.network.startup_kit import Kit
-    from verticopula.network.stored_consent import StoredConsent, decided_by_all
+    from verticopula.network.kit.startup_kit import Kit
+    from verticopula.network.operations.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.party.consent_prompt import ConsentPrompt
     from verticopula.privacy.policy_file import PolicyFile
-    from verticopula.protocol.party.joined_study import begun_under
-    from verticopula.protocol.party.member import Member
-    from verticopula.protocol.party.refreshed_member import RefreshedMember
-    from verticopula.protocol.study_proposal import federation_fingerprint
     from verticopula.storage.request_store import RequestStore
     from verticopula.storage.vault import Vault
 
@@ -143,71 +145,52 @@ def join(
     if policy is None or not policy.is_file():
         raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
     rules = PolicyFile(policy, own.name, drop_rule or ())
-    source = party_source(own.name, data, query, password_file, query_timeout)
-    version = source.version()  # before it is read: a change in between is noticed later
-    table = show_marks({own.name: source.load()})[own.name]
-    store, stopped = RequestStore.of_kit(own.folder), threading.Event()
-    prompt = ConsentPrompt(store)
+    place = party_source(own.name, data, query, password_file, query_timeout)
+    version = place.version()  # before it is read: a change in between is noticed later
+    source, table = _open_source(own, place, parse_engine(engine, without_tls=engine_without_tls))
+    requests, stopped = RequestStore.of_kit(own.folder), threading.Event()
+    prompt = ConsentPrompt(requests)
     with only_process(own):
         keep_log(own, quiet=quiet, is_asking=lambda: prompt.is_waiting, log_format=log_format)
-        from verticopula.network.party_federations import FederationVersions, PartyFederations
-        from verticopula.network.party_process import PartyProcess
+        from verticopula.network.party.party_assembly import AssembledParty, PartyParts
 
         kept = Vault.open(vault or own.folder / "vault")
-        consents: list[StoredConsent] = []
-        parties: list[RefreshedMember] = []
-        authenticity, executor = certificate_authenticity(own), ThreadPoolExecutor(os.cpu_count())
-
-        def make_party(federation: Federation) -> RefreshedMember:
-            """The party under one version of the federation file, with the table as it is now."""
-            fingerprint = federation_fingerprint(federation)
-            consent = StoredConsent(own.name, store, rules, fingerprint, always=review, records=kept.studies)
-            make_member = partial(
-                Member,
-                federation,
-                own.name,
-                key=own.id_key(),
-                vault=kept,
-                policy=rules,
-                out=out or own.folder / "synthetic",
-                authenticity=authenticity,
-                executor=executor,
-                ask_steward=consent.request,
-                check_standing=consent.check_standing,
-                on_close=consent.close,
-            )
-            first = version if not consents else source.version()  # before it is read, as above
-            newest = table if not consents else source.read()
-            parties.append(RefreshedMember(source, make_member, newest, first))
-            consents.append(consent)
-            return parties[-1]
-
-        files = PartyFederations(own, store, rules)
-        versions = FederationVersions(files, make_party, partial(begun_under, kept.studies, own.name))
-        member = parties[0].current
-        if log_format == "text":
-            for note in member.notes:
-                logger.warning("%s", note)
-        elif member.notes:  # they count single cells, and a log of JSON leaves the machine
-            logger.warning("notes about %d columns of the table; `verticopula check` shows them", len(member.notes))
-        if member.left_out and log_format == "text":
-            logger.info("%d rows are left out: these people have withdrawn", member.left_out)
-        retention = Retention(own.name, kept, rules, store)
-        threading.Thread(target=retention.run, args=(stopped,), name="retention", daemon=True).start()
-
-        def look_for_decisions(waiting: Collection[str]) -> set[str]:
-            kept.note_withdrawals()
-            return decided_by_all(consents, waiting)
-
-        process = PartyProcess(own, versions, look_for_decisions)
-        serve_metrics(own, process, kept.folder, metrics_port, metrics_host)
+        parts = PartyParts(own, source, rules, requests, kept, out or own.folder / "synthetic", review)
+        party = AssembledParty(parts, table, version)
+        _log_table(party.member, log_format)
+        party.start_retention(stopped)
+        serve_metrics(own, party.process, kept.folder, metrics_port, metrics_host)
         if review and sys.stdin.isatty() and not rules.current().stewards:
             threading.Thread(target=prompt.run, args=(stopped,), name="prompt", daemon=True).start()
         if not quiet and log_format == "text":
-            print(f"Party {own.name}: {member.subjects:,} subjects, for {own.host}:{own.port}", flush=True)
-        run_until_stopped(process)
+            print(f"Party {own.name}: {party.member.subjects:,} subjects, for {own.host}:{own.port}", flush=True)
+        run_until_stopped(party.process)
         stopped.set()
     os._exit(0)
+
+
+def _open_source(
+    own: Kit, place: TableSource, address: EngineAddress | None
+) -> tuple[ReadableTable, pl.DataFrame | EngineTable]:
+    """Where the party's table is, and the table as it is now: in this process, or with the workers of its engine."""
+    from verticopula.data.engine_source import EngineSource
+    from verticopula.engine.dask_engine import DaskEngine
+
+    if address is None:
+        return place, show_marks({own.name: place.load()})[own.name]
+    source = EngineSource.of(DaskEngine(address), place, own.id_key())
+    return source, source.read()
+
+
+def _log_table(member: Member, log_format: LogStyle) -> None:
+    """Notes about a table; a log of JSON leaves the machine, so it has nothing that counts single cells or people."""
+    if log_format == "text":
+        for note in member.notes:
+            logger.warning("%s", note)
+        if member.left_out:
+            logger.info("%d rows are left out: these people have withdrawn", member.left_out)
+    elif member.notes:
+        logger.warning("notes about %d columns of the table; `verticopula check` shows them", len(member.notes))
 
 
 @ends_in_log
@@ -223,10 +206,10 @@ def compute(
     Run it at an organisation that neither party nor the coordinator belongs to; two of three shares show every score.
     A new federation file waits in the kit for somebody's yes ([bold]verticopula requests KIT[/]).
     """
-    from verticopula.network.key_signing import certificate_authenticity
-    from verticopula.network.kit_process import keep_log, only_process, run_until_stopped
-    from verticopula.network.startup_kit import Kit
-    from verticopula.network.stored_consent import decided_requests
+    from verticopula.network.kit.key_signing import certificate_authenticity
+    from verticopula.network.kit.startup_kit import Kit
+    from verticopula.network.operations.kit_process import keep_log, only_process, run_until_stopped
+    from verticopula.network.party.stored_consent import decided_requests
     from verticopula.privacy.policy import Policy
     from verticopula.protocol.party.compute_party import ComputeParty, compute_began_under
     from verticopula.storage.record_store import FolderRecords
@@ -236,8 +219,8 @@ def compute(
     own = Kit.read(kit, "compute")
     with only_process(own):
         keep_log(own, quiet=quiet, log_format=log_format)
-        from verticopula.network.party_federations import FederationVersions, PartyFederations
-        from verticopula.network.party_process import PartyProcess
+        from verticopula.network.party.party_federations import FederationVersions, PartyFederations
+        from verticopula.network.party.party_process import PartyProcess
 
         records = FolderRecords(own.folder / "sums", own.folder / "sums.json")
         records.prepare()
@@ -263,7 +246,7 @@ def stop(
     quiet: Quiet = False,
 ) -> None:
     """Stop the processes that run on this machine from these kits. Nothing is lost: started again, they go on."""
-    from verticopula.network.kit_process import stop_process
+    from verticopula.network.operations.kit_process import stop_process
 
     folders = [path for given in kits or [Path("kits")] for path in (given, *sorted(given.glob("*/")))]
     if not any((folder / "kit.toml").is_file() for folder in folders):

@@ -14,9 +14,9 @@ import typer
 from verticopula.errors import SettingsError, VerticopulaError
 
 if TYPE_CHECKING:
-    from verticopula.network.coordinator import Coordinator
-    from verticopula.network.party_process import PartyProcess
-    from verticopula.network.startup_kit import Kit
+    from verticopula.network.coordinator.coordinator_process import Coordinator
+    from verticopula.network.kit.startup_kit import Kit
+    from verticopula.network.party.party_process import PartyProcess
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def ends_in_log(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _log_reason(error: Exception) -> None:
-    from verticopula.network.json_log import JsonFormatter, write_json_log
+    from verticopula.network.operations.json_log import JsonFormatter, write_json_log
 
     if not any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers):
         write_json_log(None)
@@ -89,8 +89,8 @@ def serve_metrics(kit: Kit, service: Coordinator | PartyProcess, state: Path, po
         return
     if importlib.util.find_spec("prometheus_client") is None:
         raise SettingsError("--metrics-port needs Prometheus' client: pip install 'verticopula[operations]'")
-    from verticopula.network.health_server import HealthServer
-    from verticopula.network.process_metrics import ProcessMetrics
+    from verticopula.network.operations.health_server import HealthServer
+    from verticopula.network.operations.process_metrics import ProcessMetrics
 
     metrics = ProcessMetrics(kit, service, state)
     HealthServer(host, port, metrics.expose, metrics.why_not_ready).start()

@@ -7,33 +7,70 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich import progress as rich_progress
 from rich.console import Console
 
 from verticopula.errors import SettingsError
-from verticopula.schema.dependence import COPULA_DEPENDENCE, TILTED_DEPENDENCE
-from verticopula.schema.methods import (
-    DEFAULT_METHOD,
-    OWN_VARIANT,
-    PRINTED_VARIANT,
-    REFINED,
-    STRICT,
-    methods_help,
-    printed_help,
-)
-from verticopula.schema.printed_choices import RANK_CORRELATIONS
+from verticopula.schema.methods import DEFAULT_METHOD, OWN_VARIANT, PRINTED_VARIANT, RAW_REGRESSION, STRICT
 from verticopula.schema.progress import Progress
+from verticopula.schema.raw_regression_settings import RawRegressionSettings
+from verticopula.schema.setting_choices import ALIGNMENTS, BY_POSTERIOR, GAPS_IN_ROWS, explain_choices, help_of
+from verticopula.schema.study_settings import StudySettings
+
+_REGRESSION_PANEL = f"A regression on raw columns: --method {RAW_REGRESSION}"
+_DEFAULT_METHOD = f"Default: {DEFAULT_METHOD.name}."
+
+
+def _setting(name: str, *short: str, more: str = "") -> Any:
+    """The option of one setting of a study, with the help that the setting has."""
+    said = f"{help_of(StudySettings, name)} {more}".strip()
+    return typer.Option(f"--{name.replace('_', '-')}", *short, help=said)
+
+
+def _regression(name: str, more: str = "", panel: str | None = None) -> Any:
+    """The option of one setting of a regression."""
+    said = f"{help_of(RawRegressionSettings, name)} {more}".strip()
+    return typer.Option(f"--{name}", help=said, rich_help_panel=panel)
+
 
 FederationFile = Annotated[Path, typer.Argument(help="The federation file (TOML).", show_default=False)]
-Epsilon = Annotated[
-    float | None,
-    typer.Option(
-        "--epsilon", "-e", help="Privacy budget; what it bounds is said by --unit. Default 1, half for ranks, if any."
+
+# A study's settings, one option each.
+ChosenMethod = Annotated[str | None, _setting("method", more=_DEFAULT_METHOD)]
+LeadMethod = Annotated[
+    str | None,
+    _setting(
+        "method",
+        more=f"Or {RAW_REGRESSION}, a regression on the raw columns, which every party's policy must name. "
+        f"{_DEFAULT_METHOD}",
     ),
 ]
+Epsilon = Annotated[float | None, _setting("epsilon", "-e")]
+Delta = Annotated[float | None, _setting("delta")]
+UnitName = Annotated[str | None, _setting("unit")]
+Seed = Annotated[int | None, _setting("seed")]
+EpsilonRanks = Annotated[float | None, _setting("epsilon_ranks")]
+EpsilonMarginals = Annotated[float | None, _setting("epsilon_marginals")]
+SamplerName = Annotated[str, _setting("sampler")]
+RoundCount = Annotated[int, _setting("rounds")]
+PerRound = Annotated[bool, typer.Option("--per-round", help=help_of(StudySettings, "per_round"))]
+AsPrinted = Annotated[bool, typer.Option(f"--{PRINTED_VARIANT}", help=help_of(StudySettings, "variant"))]
+RankCorrelationName = Annotated[str, _setting("rank_correlation")]
+DependenceName = Annotated[str, _setting("dependence")]
+
+# A regression's.
+FamilyOption = Annotated[str, _regression("family", panel=_REGRESSION_PANEL)]
+GlmFamily = Annotated[str | None, _regression("family", "Default: by the response's kind.")]
+PenaltyOption = Annotated[str, _regression("penalty", panel=_REGRESSION_PANEL)]
+GlmPenalty = Annotated[str, _regression("penalty")]
+SelectOption = Annotated[str, _regression("select", panel=_REGRESSION_PANEL)]
+GlmSelect = Annotated[str, _regression("select", f"Or {BY_POSTERIOR}, for columns by their posterior probability.")]
+
+# What synthetic rows are to be.
+RowCount = Annotated[int | None, typer.Option("--rows", help="Synthetic rows. Default: as many as subjects.")]
 ConditionTexts = Annotated[
     list[str] | None,
     typer.Option(
@@ -47,51 +84,16 @@ MissingName = Annotated[
     str | None,
     typer.Option(
         "--missing",
-        help="Gaps in synthetic tables: complete for none, as-observed for as many as there are. Default: empty "
-        f"values by method {STRICT.name}, no gaps by others.",
+        help=f"Gaps in synthetic tables: {explain_choices(GAPS_IN_ROWS)}. Default: empty values by "
+        f"method {STRICT.name}, no gaps by others.",
         show_default=False,
     ),
 ]
-Delta = Annotated[float | None, typer.Option("--delta", help="Needed for units block and person, e.g. 1e-6.")]
-UnitName = Annotated[
-    str | None,
-    typer.Option(
-        "--unit",
-        help="What epsilon bounds: variable (one comparison or value in one column), client (the same, over a party's "
-        "columns), block (one person's whole block at a party), person (one person's data at all parties). "
-        f"Default: person for method {STRICT.name}, client otherwise.",
-        show_default=False,
-    ),
+Aligned = Annotated[
+    bool, typer.Option("--aligned", help="Row i follows subject i: a noisy copy of the cohort. For comparisons only.")
 ]
-MethodOption = Annotated[
-    str,
-    typer.Option(
-        "--method",
-        help=f"{methods_help()}.",
-    ),
-]
-ChosenMethod = Annotated[
-    str | None,
-    typer.Option(
-        "--method",
-        help=f"{methods_help()}. Default: {REFINED.name} where blocks are missing, {DEFAULT_METHOD.name} otherwise.",
-        show_default=False,
-    ),
-]
-AsPrinted = Annotated[bool, typer.Option(f"--{PRINTED_VARIANT}", help=printed_help())]
-RankCorrelationName = Annotated[
-    str,
-    typer.Option("--rank-correlation", help=f"With --{PRINTED_VARIANT}: {' or '.join(RANK_CORRELATIONS)}."),
-]
-DependenceName = Annotated[
-    str,
-    typer.Option(
-        "--dependence",
-        help=f"Methods that rank: {COPULA_DEPENDENCE}, or {TILTED_DEPENDENCE} by tables of the same ranks, at no cost.",
-    ),
-]
-Seed = Annotated[
-    int | None, typer.Option("--seed", help="Reproducible, and therefore NOT PRIVATE. For simulation only.")
+AlignmentName = Annotated[
+    str, typer.Option("--alignment", help=f"How subjects are matched: {explain_choices(ALIGNMENTS)}.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the tables of a study already in --out.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")]
@@ -100,13 +102,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but err
 def variant_of(as_printed: bool) -> str:
     """The variant that --as-printed asks for, or ours."""
     return PRINTED_VARIANT if as_printed else OWN_VARIANT
-
-
-def whole_epsilon(epsilon: float | None, ranks: float | None, margins: float | None) -> float | None:
-    """What --epsilon means beside its two parts: 1 if nothing is given; SettingsError if all are."""
-    if epsilon is not None and (ranks is not None or margins is not None):
-        raise SettingsError("give either --epsilon, or --epsilon-ranks and --epsilon-marginals")
-    return 1.0 if epsilon is None and ranks is None and margins is None else epsilon
 
 
 @contextmanager

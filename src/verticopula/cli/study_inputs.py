@@ -13,14 +13,19 @@ from rich.text import Text
 
 from verticopula.errors import SettingsError
 from verticopula.formatting import readable
+from verticopula.schema.methods import METHODS, OWN_VARIANT, runs_on_engine
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from verticopula.data.engine_table import EngineTable
+    from verticopula.data.synthetic_marks import SyntheticMark
     from verticopula.data.table_source import LoadedTable
+    from verticopula.engine.chunk_engine import ChunkEngine
     from verticopula.privacy.policy import Policy
     from verticopula.schema.federation import Federation
     from verticopula.storage.vault import Vault
+    from verticopula.storage.withdrawals import Table
 
 _FILES = "CSV, Parquet, Arrow, spreadsheet, SQLite, DuckDB, or a folder of Parquet files"
 _SERVERS = "postgresql://user@host/name or mysql://user@host/name"
@@ -77,6 +82,28 @@ QueryTimeout = Annotated[
     float,
     typer.Option("--query-timeout", help="Seconds that a query may take.", min=1.0, rich_help_panel=_PANEL),
 ]
+_METHODS_ON_ENGINE = ", ".join(name for name in METHODS if runs_on_engine(name, OWN_VARIANT))
+_ENGINE_PANEL = "Where tables are read and ranked"
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="local is this machine. tls://host:8786 is the scheduler of your own Dask cluster, dask://127.0.0.1:8786 "
+        "of one on this machine. Its workers read Parquet files, which they find under the same path, and no value "
+        "comes here; the numbers are the same. It needs --sampler binomial, and method "
+        f"{_METHODS_ON_ENGINE}. TLS is Dask's own: distributed.comm.tls in its configuration.",
+        rich_help_panel=_ENGINE_PANEL,
+    ),
+]
+EngineWithoutTls = Annotated[
+    bool,
+    typer.Option(
+        "--engine-without-tls",
+        help="Allow dask:// to other machines: rows and keys then travel in the clear, and whoever reaches the "
+        "scheduler can read the tables.",
+        rich_help_panel=_ENGINE_PANEL,
+    ),
+]
 PeopleVault = Annotated[
     Path | None,
     typer.Option(
@@ -122,17 +149,45 @@ def read_party_tables(
     return show_marks(load_all(sources.values()))
 
 
+def open_engine_tables(
+    study: Federation, data: str, query: list[Path] | None, engine: ChunkEngine
+) -> dict[str, EngineTable]:
+    """Party -> its table, which the workers of an engine read, as `read_party_tables` finds it.
+
+    Parameters
+    ----------
+    engine : that reads the files
+    """
+    from verticopula.data.synthetic_marks import read_file_mark
+    from verticopula.data.table_source import federation_sources
+    from verticopula.estimators.engine_tables import open_on_engine
+
+    sources = federation_sources([party.name for party in study.parties], data, tuple(query or ()))
+    places = {name: source.place for name, source in sources.items()}
+    files = {name: place for name, place in places.items() if isinstance(place, Path)}
+    if len(files) < len(places):
+        raise SettingsError("--engine reads Parquet files; this --data is a database")
+    opened = open_on_engine(engine, files)
+    marks = engine.fetch([engine.submit(read_file_mark, path.absolute()) for path in files.values()])
+    _say_marks(dict(zip(files, marks, strict=True)))
+    return opened
+
+
 def show_marks(loaded: Mapping[str, LoadedTable]) -> dict[str, pl.DataFrame]:
     """The tables; of those that are marked as synthetic, a word on the screen."""
+    _say_marks({party: found.mark for party, found in loaded.items()})
+    return {party: found.table for party, found in loaded.items()}
+
+
+def _say_marks(marks: Mapping[str, SyntheticMark | None]) -> None:
     console = Console(stderr=True)
-    for party, found in loaded.items():
-        if found.mark is not None:
+    for party, mark in marks.items():
+        if mark is not None:
             said = (
-                f"! The table of {party!r} is {found.mark.sentence()}. It is nobody's: a study of it says nothing new "
+                f"! The table of {party!r} is {mark.sentence()}. It is nobody's: a study of it says nothing new "
                 "about people."
             )
             console.print(Text(readable(said), style="yellow"), soft_wrap=True)
-    return {party: found.table for party, found in loaded.items()}
 
 
 def read_policies(study: Federation, folder: Path | None) -> dict[str, Policy]:
@@ -179,14 +234,12 @@ def say_what_vault_counts(console: Console, folder: Path, policies: Mapping[str,
     console.print(Text(said, style="bold yellow"), soft_wrap=True)
 
 
-def leave_out_people(
-    study: Federation, raw: dict[str, pl.DataFrame], folder: Path | None
-) -> tuple[dict[str, pl.DataFrame], str]:
+def leave_out_people(study: Federation, raw: Mapping[str, Table], folder: Path | None) -> tuple[dict[str, Table], str]:
     """The tables without those who withdrew, as a vault knows; and how many rows that are, in words."""
     from verticopula.storage.charged_ledger import leave_out_withdrawn
 
     if folder is None:
-        return raw, ""
+        return dict(raw), ""
     left = leave_out_withdrawn(folder, raw, study.id)
     gone = {name: table.height - left[name].height for name, table in raw.items()}
     said = ", ".join(f"{count:,} of {name}" for name, count in gone.items() if count)

@@ -36,8 +36,8 @@ from verticopula.console.page_interface import (
 )
 from verticopula.console.request_guard import BodyTooLarge, RequestGuard
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.network.certificate_expiry import days_left, expiry_warning
-from verticopula.network.sanitizing import frames_of
+from verticopula.network.connection.sanitizing import frames_of
+from verticopula.network.kit.certificate_expiry import days_left, expiry_warning
 from verticopula.report.page_template import read_asset
 
 logger = logging.getLogger(__name__)

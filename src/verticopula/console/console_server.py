@@ -16,7 +16,7 @@ from verticopula.console.console_app import ConsoleApp
 from verticopula.console.login_sessions import LoginSessions
 from verticopula.console.page_interface import PageSet
 from verticopula.errors import SettingsError
-from verticopula.network.startup_kit import Kit
+from verticopula.network.kit.startup_kit import Kit
 
 LOOPBACK_ADDRESSES = ("127.0.0.1", "::1")
 CONSOLE_LOG = "console-log.txt"

@@ -11,9 +11,9 @@ import time
 from typing import Any
 
 from verticopula.errors import PartyUnavailable
-from verticopula.network.control_messages import LeadRequest
-from verticopula.network.startup_kit import Kit
-from verticopula.network.study_lead import Lead
+from verticopula.network.connection.control_messages import LeadRequest
+from verticopula.network.kit.startup_kit import Kit
+from verticopula.network.lead.study_lead import Lead
 
 _IDLE = 15.0  # seconds until the connection is closed
 _UNREACHABLE = 5.0  # seconds for which a coordinator that did not answer is not asked again

@@ -17,7 +17,7 @@ from verticopula.console.page_interface import Download, Page, PageAnswer, PageR
 from verticopula.console.study_form import FORM_FIELDS, read_study_form
 from verticopula.errors import PartyUnavailable, SchemaError, SettingsError, VerticopulaError
 from verticopula.formatting import format_time
-from verticopula.network.control_messages import (
+from verticopula.network.connection.control_messages import (
     CancelRequest,
     ResultRequest,
     ResumeRequest,
@@ -25,9 +25,9 @@ from verticopula.network.control_messages import (
     StatusRequest,
     StudyState,
 )
-from verticopula.network.result_files import list_result, open_result, write_result
-from verticopula.network.startup_kit import Kit
-from verticopula.network.study_records import OPEN_STATES
+from verticopula.network.coordinator.study_records import OPEN_STATES
+from verticopula.network.kit.startup_kit import Kit
+from verticopula.network.lead.result_files import list_result, open_result, write_result
 from verticopula.study.study_folder import LEDGER_FILE, file_names
 
 _FRESH = 1.0  # seconds for which what the coordinator said is not asked for again
@@ -60,7 +60,7 @@ class LeadPages:
         self._fetching: dict[str, str] = {}  # study -> "" while it is fetched, or why it could not be
 
     def routes(self) -> list[PageRoute]:
-        """All pages."""
+        """Every address with what answers it."""
         return [
             PageRoute("GET", "/", self.show_studies),
             PageRoute("GET", "/new", lambda asked: self._form({}, [])),

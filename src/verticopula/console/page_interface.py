@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined
 
 from verticopula.console.login_sessions import Session
 from verticopula.formatting import count_of, readable, shorten_time
-from verticopula.network.startup_kit import Kit
+from verticopula.network.kit.startup_kit import Kit
 from verticopula.report.page_template import page_environment, read_asset
 
 _PACKAGE = "verticopula.console"

@@ -14,6 +14,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from verticopula.errors import VerticopulaError
+
 MOST_FORM_BYTES = 60_000
 _LONGEST_PATH = 2_000
 _METHODS = ("GET", "HEAD", "POST")
@@ -90,7 +92,7 @@ class RequestGuard:
         return None
 
 
-class BodyTooLarge(Exception):
+class BodyTooLarge(VerticopulaError):
     """More bytes came than a form has."""
 
 

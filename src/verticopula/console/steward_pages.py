@@ -20,9 +20,9 @@ from verticopula.console.budget_history import TableBudget, read_budgets
 from verticopula.console.page_interface import Download, Page, PageAnswer, PageRequest, PageRoute, Redirect
 from verticopula.errors import LedgerError, SettingsError
 from verticopula.formatting import format_small, format_time
-from verticopula.network.audit_trail import TRAIL_FOLDER, export_audit_trail, pack_audit_trail
-from verticopula.network.kit_process import running_pid
-from verticopula.network.startup_kit import Kit
+from verticopula.network.kit.startup_kit import Kit
+from verticopula.network.operations.audit_trail import TRAIL_FOLDER, export_audit_trail, pack_audit_trail
+from verticopula.network.operations.kit_process import running_pid
 from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import format_epsilon, format_remaining, state_privacy
 from verticopula.schema.defaults import DEFAULT_DELTA
@@ -75,7 +75,7 @@ class StewardPages:
         self._store = RequestStore.of_kit(self.kit.folder)
 
     def routes(self) -> list[PageRoute]:
-        """All pages."""
+        """Every address with what answers it."""
         return [
             PageRoute("GET", "/", self.show_requests),
             PageRoute("GET", "/requests/{request}", self.show_request),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from verticopula.errors import Problem, SchemaError
-from verticopula.network.submission import Submission
-from verticopula.schema.defaults import DEFAULT_ROUNDS
-from verticopula.schema.dependence import COPULA_DEPENDENCE, TILTED_DEPENDENCE
-from verticopula.schema.methods import METHODS, RAW_REGRESSION, REFINED, printed_help
-from verticopula.schema.printed_choices import RANK_CORRELATIONS
-from verticopula.schema.units import Unit
+from verticopula.network.lead.submission import Submission
+from verticopula.schema.methods import DEFAULT_METHOD, RAW_REGRESSION
+from verticopula.schema.raw_regression_settings import RawRegressionSettings, read_settings
+from verticopula.schema.setting_choices import ALIGNMENTS, GAPS_IN_ROWS, choices_of, help_of
+from verticopula.schema.study_settings import StudySettings
 
 FieldKind = Literal["text", "number", "whole", "choice", "tick"]
 _LONGEST_VALUE = 4_000
@@ -21,7 +20,7 @@ _LONGEST_VALUE = 4_000
 
 @dataclass(frozen=True)
 class FormField:
-    """One field: its name in `Submission`, and what the page says of it.
+    """One field: the name of a setting or of a field of `Submission`, and what the page says of it.
 
     Attributes
     ----------
@@ -38,26 +37,42 @@ class FormField:
     required: bool = False
 
 
-def _same(*values: str) -> dict[str, str]:
-    return dict(zip(values, values, strict=True))
+def _explained(choices: Mapping[Any, str]) -> dict[str, str]:
+    return {value: f"{value}: {words}" if words else value for value, words in choices.items()}
 
 
-_METHODS_CHOICES = {
-    "": f"{REFINED.name}, the default: who is missing is not known before",
-    **{method.name: f"{method.name}: {method.help}" for method in METHODS.values()},
-    RAW_REGRESSION: f"{RAW_REGRESSION}: a regression on the raw columns; every party's policy must name it",
+def _setting(name: str, label: str, kind: FieldKind = "text", *, rare: bool = False) -> FormField:
+    """A setting's field, with the help and the choices that the setting has; of choices the default comes first."""
+    owner = RawRegressionSettings if name in _OF_REGRESSIONS else StudySettings
+    known, default, hint = choices_of(owner, name), getattr(owner, name, None), help_of(owner, name)
+    if kind == "choice":
+        said = {} if name not in _UNSAID else {"": _UNSAID[name]}
+        choices = {**said, **_explained(known), **_MORE_CHOICES.get(name, {})}
+        return FormField(name, label, kind, "" if all(known.values()) else hint, choices, rare)
+    if default and "Default" not in hint:
+        hint = f"{hint} Default: {default}."
+    return FormField(name, label, kind, hint, rare=rare)
+
+
+_OF_REGRESSIONS = {one.name for one in fields(RawRegressionSettings)}
+_OF_STUDIES = {one.name for one in fields(StudySettings)}
+_UNSAID = {  # where nothing is chosen
+    "method": f"{DEFAULT_METHOD.name}, the default: {DEFAULT_METHOD.offer}",
+    "unit": "the method's default",
 }
-_UNITS_CHOICES = {"": "the method's default", **{unit.value: f"{unit.value}: {unit.meaning}" for unit in Unit}}
+_MORE_CHOICES = {
+    "method": {RAW_REGRESSION: f"{RAW_REGRESSION}: a regression on the raw columns; every party's policy must name it"}
+}
 
 FORM_FIELDS = (
     FormField("requester", "Who asks", hint="A name and an organisation, for the parties' stewards.", required=True),
     FormField("purpose", "Purpose", hint="Why, in one sentence, for the parties' stewards.", required=True),
     FormField("contact", "Contact", hint="How the stewards reach you."),
     FormField("use", "Use of the tables", hint="What the tables will be used for, and by whom."),
-    FormField("method", "Method", "choice", choices=_METHODS_CHOICES),
-    FormField("epsilon", "Epsilon", "number", "Privacy budget; the unit says what it bounds. Default 1."),
-    FormField("unit", "Unit", "choice", choices=_UNITS_CHOICES),
-    FormField("delta", "Delta", "number", "Needed for units block and person, such as 1e-6."),
+    _setting("method", "Method", "choice"),
+    _setting("epsilon", "Epsilon", "number"),
+    _setting("unit", "Unit", "choice"),
+    _setting("delta", "Delta", "number"),
     FormField("rows", "Synthetic rows", "whole", "Default: as many as subjects."),
     FormField(
         "conditions",
@@ -69,45 +84,16 @@ FORM_FIELDS = (
         "missing",
         "Gaps in synthetic tables",
         "choice",
-        choices={
-            "": "what the method gives",
-            "complete": "complete: none",
-            "as-observed": "as-observed: as many as there are",
-        },
+        choices={"": "what the method gives", **_explained(GAPS_IN_ROWS)},
         rare=True,
     ),
-    FormField(
-        "alignment",
-        "How subjects are matched",
-        "choice",
-        choices={"hash": "hash, under the kits' common key", "psi": "psi, without a common key; slower"},
-        rare=True,
-    ),
-    FormField("epsilon_ranks", "Epsilon for ranks", "number", "Instead of epsilon: the ranks' part.", rare=True),
-    FormField(
-        "epsilon_marginals", "Epsilon for marginals", "number", "Instead of epsilon: the marginals' part.", rare=True
-    ),
-    FormField(
-        "sampler",
-        "Sampler",
-        "choice",
-        choices={"exact": "exact", "binomial": "binomial, for very many subjects"},
-        rare=True,
-    ),
-    FormField(
-        "dependence",
-        "Dependence",
-        "choice",
-        choices={
-            COPULA_DEPENDENCE: COPULA_DEPENDENCE,
-            TILTED_DEPENDENCE: f"{TILTED_DEPENDENCE} by tables of the same ranks, at no cost",
-        },
-        rare=True,
-    ),
-    FormField(
-        "rounds", "Rounds", "whole", f"Where a method repeats ranks: how often. Default {DEFAULT_ROUNDS}.", rare=True
-    ),
-    FormField("per_round", "The ranks' epsilon in every round", "tick", rare=True),
+    FormField("alignment", "How subjects are matched", "choice", choices=_explained(ALIGNMENTS), rare=True),
+    _setting("epsilon_ranks", "Epsilon for ranks", "number", rare=True),
+    _setting("epsilon_marginals", "Epsilon for marginals", "number", rare=True),
+    _setting("sampler", "Sampler", "choice", rare=True),
+    _setting("dependence", "Dependence", "choice", rare=True),
+    _setting("rounds", "Rounds", "whole", rare=True),
+    _setting("per_round", "The ranks' epsilon in every round", "tick", rare=True),
     FormField(
         "deadline",
         "Deadline",
@@ -116,35 +102,12 @@ FORM_FIELDS = (
         rare=True,
     ),
     FormField("aligned", "Row i follows subject i", "tick", "For comparisons only.", rare=True),
-    FormField("as_printed", "The paper's algorithm as printed", "tick", printed_help(), rare=True),
-    FormField(
-        "rank_correlation",
-        "Rank correlation",
-        "choice",
-        "With the paper's algorithm.",
-        choices=_same(*RANK_CORRELATIONS),
-        rare=True,
-    ),
-    FormField(
-        "family",
-        "Family",
-        "choice",
-        "Of a regression on raw columns.",
-        choices=_same("gaussian", "binomial", "poisson"),
-        rare=True,
-    ),
-    FormField(
-        "penalty",
-        "Penalty",
-        "choice",
-        "Of a regression on raw columns.",
-        choices=_same("scad", "mcp", "lasso", "none"),
-        rare=True,
-    ),
-    FormField(
-        "select", "Selection", "text", "Of a regression on raw columns: bic, cv or a strength. Default bic.", rare=True
-    ),
-    FormField("seed", "Seed", "whole", "Reproducible, and therefore NOT PRIVATE. For simulation only.", rare=True),
+    _setting("variant", "Variant", "choice", rare=True),
+    _setting("rank_correlation", "Rank correlation", "choice", rare=True),
+    _setting("family", "Family", "choice", rare=True),
+    _setting("penalty", "Penalty", "choice", rare=True),
+    _setting("select", "Selection", rare=True),
+    _setting("seed", "Seed", "whole", rare=True),
 )
 
 
@@ -176,7 +139,8 @@ def read_study_form(form: Mapping[str, str]) -> Submission:
         given["conditions"] = tuple(part.strip() for part in given["conditions"].split(";") if part.strip())
     if token := form.get("token", ""):
         given["token"] = token
-    return Submission(**given)
+    asked = {name: given.pop(name, None) for name in _OF_STUDIES | _OF_REGRESSIONS}
+    return Submission(read_settings(**asked), **given)
 
 
 def _value(field: FormField, typed: str) -> str | int | float:

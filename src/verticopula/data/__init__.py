@@ -1,5 +1,5 @@
 """Tables of the parties: read, checked against the schema, encoded, aligned by subject; who is observed where.
 
-It may import schema and lower rooms; everything but datasets and schema may import it.
+It may import engine and lower rooms; privacy and all higher rooms may import it.
 Read tables.py first.
 """

@@ -2,22 +2,24 @@
 
 Single cells never refuse a table: a refusal that hangs on one person's value would tell others about it. A number
 outside the bounds counts as the nearest bound, a cell that cannot be read counts as empty, and a constant column is a
-column like any other. How many cells that were is a note for the table's own party. Notes say what was expected and
-how many cells are concerned; they never quote a cell. They give row numbers, because they stay in the house of the
-table's holder.
+column like any other. How many cells that were is a note for the table's own party (`cell_facts.py`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from verticopula.errors import Problem
+from verticopula.data.cell_facts import CellFacts, MarkedRows, note_cells
+from verticopula.data.scratch_file import ScratchFile, StoredArray
+from verticopula.errors import EngineError, Problem
 from verticopula.schema.cell_text import (
     EMPTY_SPELLINGS,
     WHOLE_FLOAT,
@@ -28,12 +30,11 @@ from verticopula.schema.cell_text import (
     strip_text,
 )
 from verticopula.schema.columns import Column
-from verticopula.schema.methods import STRICT
 
 Floats = NDArray[np.float64]
 
-_MOST_ROWS = 3  # that a note names
 _WHOLE_CELL = re.compile(WHOLE_FLOAT)
+_NO_FACTS = CellFacts(0, ())
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,6 +62,122 @@ class EncodedColumn:
     has_open_mark: bool = False
 
 
+NO_VALUES = "this step needs a column's values, which stay on the party's engine; it runs with the local engine only"
+
+
+@dataclass(frozen=True)
+class ValuesElsewhere:
+    """In place of a `StoredArray`: values that are not in this process."""
+
+    shape: tuple[int]
+
+    def read(self) -> NDArray[Any]:
+        raise EngineError(NO_VALUES)
+
+
+class StoredColumn(EncodedColumn):
+    """A column on disk: `values` and `observed` are read whenever they are asked for.
+
+    Values lie there as the column's public description allows, whole numbers in as few bytes as its largest one needs.
+    """
+
+    def __init__(
+        self,
+        column: EncodedColumn,
+        values: StoredArray | ValuesElsewhere,
+        observed: StoredArray | None,
+        rows: NDArray[np.int32] | None = None,
+        present: NDArray[np.bool_] | None = None,
+    ) -> None:
+        vars(self).update({name: getattr(column, name) for name in _NOTED})
+        vars(self).update(_values=values, _observed=observed, _rows=rows, _present=present)
+
+    if TYPE_CHECKING:
+        _values: StoredArray | ValuesElsewhere
+        _observed: StoredArray | None
+        _rows: NDArray[np.int32] | None
+        _present: NDArray[np.bool_] | None
+
+    def __getattr__(self, name: str) -> Any:
+        """`values` and `observed`, which no instance has."""
+        if name == "values":
+            values = self._values.read()
+            return (values if self._rows is None else values[self._rows]).astype(np.float64, copy=False)
+        if name == "observed":
+            return self._read_observed()
+        raise AttributeError(name)
+
+    def read_own(self) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Values, as narrow as they lie there, and mask, in the order of the party's own table."""
+        return self._values.read(), self.read_own_mask()
+
+    def read_own_mask(self) -> NDArray[np.bool_]:
+        """Who has a value, in the order of the party's own table."""
+        size = self._values.shape[0]
+        if self._observed is None:
+            return np.ones(size, dtype=bool)
+        return np.unpackbits(self._observed.read(), count=size).view(np.bool_)
+
+    def _read_observed(self) -> NDArray[np.bool_]:
+        if self._observed is None and self._present is not None:
+            return self._present
+        seen = self.read_own_mask()
+        return seen if self._rows is None or self._present is None else seen[self._rows] & self._present
+
+
+_NOTED = ("clamped", "unreadable", "notes", "doubt", "has_open_mark")
+
+
+def store_column(encoded: EncodedColumn, column: Column, file: ScratchFile) -> StoredColumn:
+    """The same column, on disk.
+
+    Parameters
+    ----------
+    encoded : the column in memory
+    column : its public description, which says how wide its values are
+    file : where to
+    """
+    values = file.append(encoded.values.astype(_width(column)))
+    observed = None if encoded.observed.all() else file.append(np.packbits(encoded.observed))
+    return StoredColumn(encoded, values, observed)
+
+
+def _width(column: Column) -> np.dtype[Any]:
+    """The narrowest type that holds all values that the column may have."""
+    if column.kind == "continuous":
+        return np.dtype(np.float64)
+    low, high = column.bounds or (0, len(column.categories or ()))
+    return np.result_type(np.min_scalar_type(int(low)), np.min_scalar_type(int(high)))
+
+
+def reorder_column(encoded: EncodedColumn, rows: NDArray[np.int32], present: NDArray[np.bool_]) -> EncodedColumn:
+    """The column of a cohort whose subject i has row `rows[i]`, if it is `present`.
+
+    Parameters
+    ----------
+    encoded : in the order of the party's own table
+    rows, present : (N,) of the cohort
+    """
+    if isinstance(encoded, StoredColumn):
+        return StoredColumn(encoded, encoded._values, encoded._observed, rows, present)
+    return replace(encoded, values=encoded.values[rows], observed=encoded.observed[rows] & present)
+
+
+@dataclass(frozen=True, repr=False)
+class EncodedCells:
+    """Some rows of a column as numbers, and what notes about them rest on. No repr.
+
+    Attributes
+    ----------
+    values, observed : as `EncodedColumn` has them
+    facts : about these rows
+    """
+
+    values: Floats
+    observed: NDArray[np.bool_]
+    facts: CellFacts
+
+
 def encode_column(
     series: pl.Series, column: Column, where: str, decimal: str | None = None
 ) -> tuple[EncodedColumn, list[Problem]]:
@@ -73,18 +190,10 @@ def encode_column(
     where : party and column, for problems
     decimal : the party's decimal mark, for cells of text that can be read two ways
     """
-    unusable = _unusable(series.dtype, column)
+    unusable = find_unusable(series.dtype, column)
     if unusable:
         return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), [Problem(where, unusable)]
-    if column.kind in ("continuous", "count"):
-        encoded = _within_bounds(_read_numbers(series, column, decimal), column)
-    else:
-        encoded = _encode_categories(series, column)
-    return _noted(encoded, column), []
-
-
-def _noted(encoded: EncodedColumn, column: Column) -> EncodedColumn:
-    return replace(encoded, notes=(*encoded.notes, *_spread_notes(encoded), *_required_notes(encoded, column)))
+    return _with_notes(encode_rows(series, column, decimal), column, column, decimal), []
 
 
 def encode_difference(
@@ -102,19 +211,68 @@ def encode_difference(
     """
     column, related = columns
     written = column.as_written(related)
-    unusable = _unusable(series.dtype, written)
+    unusable = find_unusable(series.dtype, written)
     if unusable:
         return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), [Problem(where, unusable)]
-    if _unusable(other.dtype, related):  # a problem of that column, and said there
+    if find_unusable(other.dtype, related):  # a problem of that column, and said there
         return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), []
-    own, base = _read_numbers(series, written, decimal), _read_numbers(other, related, decimal)
+    return _with_notes(encode_apart(series, other, columns, decimal), column, written, decimal), []
+
+
+def _with_notes(cells: EncodedCells, column: Column, read_as: Column, decimal: str | None) -> EncodedColumn:
+    return EncodedColumn(cells.values, cells.observed, **vars(note_cells(cells.facts, column, read_as, decimal)))
+
+
+def encode_rows(series: pl.Series, column: Column, decimal: str | None = None, start: int = 0) -> EncodedCells:
+    """Some rows of a column as numbers. Each cell is read on its own: rows may be cut anywhere.
+
+    Parameters
+    ----------
+    series : the cells, of a type that the column can have
+    column : its public description
+    decimal : the party's decimal mark
+    start : the first of these rows in the whole table, for notes
+    """
+    if column.kind in ("continuous", "count"):
+        return _finish(_within_bounds(_read_numbers(series, column, decimal, start), column, start), start)
+    return _finish(_encode_categories(series, column, start), start)
+
+
+def encode_apart(
+    series: pl.Series, other: pl.Series, columns: tuple[Column, Column], decimal: str | None = None, start: int = 0
+) -> EncodedCells:
+    """The same of a column with a relation.
+
+    Parameters
+    ----------
+    series, other, columns : as `encode_difference` has them
+    decimal, start : as `encode_rows` has them
+    """
+    column, related = columns
+    own = _read_numbers(series, column.as_written(related), decimal, start)
+    base = _read_numbers(other, related, decimal, start)
     both = own.observed & base.observed & ~(np.isinf(own.values) & np.isinf(base.values))
-    apart = replace(own, values=np.where(both, own.values, 0.0) - np.where(both, base.values, 0.0), observed=both)
-    return _noted(_within_bounds(apart, column), column), []
+    apart = np.where(both, own.values, 0.0) - np.where(both, base.values, 0.0)
+    return _finish(_within_bounds(EncodedCells(apart, both, own.facts), column, start), start)
 
 
-def _unusable(dtype: pl.DataType, column: Column) -> str:
-    """Why no cell of this type can be a value of the column; "" if some can."""
+def _finish(cells: EncodedCells, start: int) -> EncodedCells:
+    """With what is known of values only at the end."""
+    seen = cells.values[cells.observed]
+    ends = (float(seen.min()), float(seen.max())) if seen.size else ()
+    return replace(
+        cells, facts=replace(cells.facts, seen=seen.size, ends=ends, empty=MarkedRows.of(~cells.observed, start))
+    )
+
+
+def find_unusable(dtype: pl.DataType, column: Column) -> str:
+    """Why no cell of this type can be a value of the column; "" if some can.
+
+    Parameters
+    ----------
+    dtype : of the cells
+    column : its public description
+    """
     if isinstance(dtype, (pl.List, pl.Struct, pl.Array, pl.Object, pl.Binary)):
         return "holds lists, bytes or objects, not single values"
     if column.kind not in ("continuous", "count"):
@@ -129,46 +287,44 @@ def _unusable(dtype: pl.DataType, column: Column) -> str:
     return f"expected numbers for a {column.kind} column, got {dtype}" if dtype.is_temporal() else ""
 
 
-def _spread_notes(encoded: EncodedColumn) -> Iterable[str]:
-    seen = encoded.values[encoded.observed]
-    if encoded.has_open_mark:
-        return  # one question at a time: all of them may be clamped because of it
-    if seen.size < 2:
-        yield f"only {seen.size} observed value(s): the study can say nothing about it"
-    elif np.all(seen == seen[0]):
-        yield "is constant where observed: the study can say nothing about its associations; leave it out"
-
-
-def _required_notes(encoded: EncodedColumn, column: Column) -> Iterable[str]:
-    empty = ~encoded.observed
-    if column.required and empty.any():
-        first = "the lower bound" if column.bounds is not None else "the first category"
-        yield (
-            f"{_cells(int(empty.sum()))} empty in a required column: a study by {STRICT.name} counts them as {first}, "
-            f"unless the party knows nothing of the person{name_rows(empty)}"
-        )
-
-
-def _encode_categories(series: pl.Series, column: Column) -> EncodedColumn:
+def _encode_categories(series: pl.Series, column: Column, start: int) -> EncodedCells:
+    """Codes of the categories: every different cell is looked at once, and counted as often as it stands there."""
     codes = {str(category).strip(): float(code) for code, category in enumerate(column.categories or ())}
-    text = strip_text(series)
-    spellings = text.unique().drop_nulls().to_list()
-    found = {cell: _code_of(cell, codes) for cell in spellings}
-    listed = {cell: code for cell, code in found.items() if code is not None}
-    strange = [cell for cell, code in found.items() if code is None and cell.lower() not in EMPTY_SPELLINGS]
-    numbers = text.replace_strict(listed, default=None, return_dtype=pl.Float64)
-    observed = numbers.is_not_null().to_numpy().copy()
-    values = numbers.fill_null(0.0).to_numpy().astype(np.float64)
-    unlisted = text.is_in(strange).fill_null(False).to_numpy()
-    count = int(unlisted.sum())
-    if not count:
-        return EncodedColumn(values, observed)
-    said = f"{_cells(count)} not among the listed categories"
+    cells = series.unique().drop_nulls()
+    text = strip_text(cells)
+    found = [None if cell is None else _code_of(cell, codes) for cell in text]
+    strange = [
+        code is None and cell is not None and cell.lower() not in EMPTY_SPELLINGS
+        for code, cell in zip(found, text, strict=True)
+    ]
+    is_strange = np.array([*strange, False])
+    table = np.array([*(np.nan if code is None else code for code in found), np.nan])
+    which = _number_cells(series, cells)
+    values, unlisted = table[which], is_strange[which]
+    observed = ~np.isnan(values)
+    values[~observed] = 0.0
+    rows = MarkedRows.of(unlisted, start)
+    if not rows.count:
+        return EncodedCells(values, observed, _NO_FACTS)
     if column.other is not None:
         values[unlisted], observed[unlisted] = codes[str(column.other).strip()], True
-        return EncodedColumn(values, observed, notes=(f"{said}: counted as {column.other!r}{name_rows(unlisted)}",))
-    note = f"{said}: counted as empty{name_rows(unlisted)}{_misspelt(text, strange, codes)}"
-    return EncodedColumn(values, observed, unreadable=count, notes=(note,))
+        return EncodedCells(values, observed, replace(_NO_FACTS, unlisted=rows))
+    often = np.bincount(which, minlength=table.size)
+    spelled = Counter[str]()
+    for place in np.flatnonzero(is_strange).tolist():
+        spelled[text[place]] += int(often[place])
+    near = _count_near(spelled, codes)
+    facts = replace(_NO_FACTS, unlisted=rows, unreadable=rows, near_spelling=near[0], near_zeros=near[1])
+    return EncodedCells(values, observed, facts)
+
+
+def _number_cells(series: pl.Series, cells: pl.Series) -> NDArray[np.int64]:
+    """(rows,) which of the different cells each cell is; their number where it is empty."""
+    if series.dtype == pl.String:
+        numbers = series.cast(pl.Enum(cells)).to_physical()
+    else:
+        numbers = series.replace_strict(cells, pl.int_range(len(cells), eager=True), default=None)
+    return numbers.fill_null(len(cells)).to_numpy().astype(np.int64)
 
 
 def _code_of(cell: str, codes: Mapping[str, float]) -> float | None:
@@ -185,22 +341,18 @@ def _code_of(cell: str, codes: Mapping[str, float]) -> float | None:
     return codes.get("1" if truth == "true" else "0") if same is None else same
 
 
-def _misspelt(text: pl.Series, strange: list[str], codes: Mapping[str, float]) -> str:
-    """What the unlisted cells have in common with the listed categories, in words."""
+def _count_near(strange: Mapping[str, int], codes: Mapping[str, float]) -> tuple[int, int]:
+    """How many of the unlisted cells are a category but for case or blanks, and but for lost leading zeros."""
     folded = {"".join(category.casefold().split()) for category in codes}
-    close = [cell for cell in strange if "".join(cell.casefold().split()) in folded]
-    if close:
-        return f"; {_cells(int(text.is_in(close).sum()))} a category but for case or blanks: write them alike"
+    close = sum(times for cell, times in strange.items() if "".join(cell.casefold().split()) in folded)
     widths = {len(category) for category in codes}
-    short = [cell for cell in strange if any(cell.zfill(width) in codes for width in widths)]
-    if short:
-        return f"; {_cells(int(text.is_in(short).sum()))} a category but for lost leading zeros: read it as text"
-    return "; if they are valid, add them to the categories or declare other = ..."
+    short = sum(times for cell, times in strange.items() if any(cell.zfill(width) in codes for width in widths))
+    return close, short
 
 
-def _read_numbers(series: pl.Series, column: Column, decimal: str | None) -> EncodedColumn:
+def _read_numbers(series: pl.Series, column: Column, decimal: str | None, start: int) -> EncodedCells:
     """Numbers, days or seconds as the cells have them, within the bounds or not."""
-    notes, doubt, taken = [], "", ""
+    facts = _NO_FACTS
     if isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None:
         series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     if series.dtype.is_numeric():
@@ -215,74 +367,31 @@ def _read_numbers(series: pl.Series, column: Column, decimal: str | None) -> Enc
         else:
             parsed = parse_numbers(text, decimal)
             values, two_ways = parsed.values, parsed.two_ways
-            doubt = _doubt(int(two_ways.sum()), parsed.with_comma, parsed.with_point, decimal)
             commas = two_ways & text.str.contains(",", literal=True).fill_null(False).to_numpy()
-            if commas.any() and not doubt and decimal is None:
-                taken = (
-                    f"{_cells(int(commas.sum()))} taken for thousands, as in 1,000{name_rows(commas)}; if the comma "
-                    'begins decimals, the party needs decimal = "," in the federation file'
-                )
+            facts = replace(
+                facts,
+                two_ways=int(two_ways.sum()),
+                commas=MarkedRows.of(commas, start),
+                with_comma=parsed.with_comma,
+                with_point=parsed.with_point,
+            )
     filled = ~empty.to_numpy()
     observed = filled & ~np.isnan(values)
-    wrong = filled & ~observed
-    unreadable = int(wrong.sum())
-    if unreadable:
-        low = (column.bounds or (0.0, 0.0))[0]
-        wanted = f"a date such as {column.date_text(low)}" if column.dates else "a number"
-        notes.append(f"{_cells(unreadable)} not {wanted}: counted as empty{name_rows(wrong)}")
-    if taken:
-        notes.append(taken)
-    return EncodedColumn(np.where(observed, values, 0.0), observed, 0, unreadable, tuple(notes), doubt, bool(taken))
+    facts = replace(facts, unreadable=MarkedRows.of(filled & ~observed, start))
+    return EncodedCells(np.where(observed, values, 0.0), observed, facts)
 
 
-def _within_bounds(read: EncodedColumn, column: Column) -> EncodedColumn:
+def _within_bounds(read: EncodedCells, column: Column, start: int) -> EncodedCells:
     """Numbers that were read, moved to the bounds where they lie outside, and whole in a count column."""
     low, high = column.bounds or (0.0, 0.0)
     outside = read.observed & ((read.values < low) | (read.values > high))
-    clamped = int(outside.sum())
     values = np.where(read.observed, np.clip(read.values, low, high), 0.0)
-    notes = list(read.notes)
-    if read.has_open_mark and clamped:
-        notes[-1] += f". Read so, {_cells(clamped)} outside the public bounds"
-    elif clamped and not column.clamp:
-        notes.append(f"{_cells(clamped)} outside the public bounds: counted as the nearest bound{name_rows(outside)}")
+    facts = replace(read.facts, outside=MarkedRows.of(outside, start))
     if column.kind == "count":
         whole = np.rint(values)  # the bounds are whole: it stays within them
-        broken = values != whole
-        if broken.any():
-            notes.append(f"{_cells(int(broken.sum()))} not a whole number: rounded{name_rows(broken)}")
+        facts = replace(facts, broken=MarkedRows.of(values != whole, start))
         values = whole
-    return replace(read, values=values, clamped=clamped, notes=tuple(notes))
-
-
-def _doubt(two_ways: int, with_comma: int, with_point: int, decimal: str | None) -> str:
-    """Why cells such as 1,234 may have been read wrongly: others of the column have the other decimal mark."""
-    others, mark = (with_point, ".") if decimal == "," else (with_comma, ",")
-    if not two_ways or not others:
-        return ""
-    means = "a decimal comma" if mark == "," else "a decimal point"
-    return (
-        f"{_cells(others)} written with {means}, so {two_ways} others, such as 1,234 or 1.234, can be read two ways: "
-        f'write decimal = "{mark}" for the party, or the cells without marks between thousands'
-    )
-
-
-def _cells(count: int) -> str:
-    return "1 cell is" if count == 1 else f"{count} cells are"
-
-
-def name_rows(mask: NDArray[np.bool_]) -> str:
-    """Where these cells are, for whoever holds the table: rows are counted below the header.
-
-    Parameters
-    ----------
-    mask : (rows,) which cells
-    """
-    at = [str(row + 1) for row in np.flatnonzero(mask)[:_MOST_ROWS]]
-    more = int(mask.sum()) - len(at)
-    if len(at) == 1:
-        return f" (data row {at[0]})"
-    return f" (data rows {', '.join(at)} and {more} more)" if more else f" (data rows {', '.join(at)})"
+    return EncodedCells(values, read.observed, facts)
 
 
 def decode_column(values: Floats, column: Column) -> pl.Series:

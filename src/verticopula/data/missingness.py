@@ -5,9 +5,10 @@ All of it is public in this setting.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -100,10 +101,23 @@ class Missingness:
         )
 
 
-def count_common(observed: Bools) -> NDArray[np.int64]:
-    """(q, q) how many subjects every two columns of a mask have in common."""
-    seen = observed.astype(np.float64)  # whole numbers are multiplied far more slowly
-    return (seen.T @ seen).astype(np.int64)
+def count_common(masks: Iterable[Bools]) -> Ints:
+    """(q, q) how many subjects every two of the masks have in common.
+
+    The columns of one party mostly have one mask: each is counted once, in words of 64 subjects.
+    """
+    different: dict[bytes, int] = {}
+    packed: list[NDArray[np.uint64]] = []
+    which = []
+    for mask in masks:
+        bits = np.packbits(mask)
+        which.append(different.setdefault(hashlib.sha256(bits.data).digest(), len(different)))
+        if len(different) > len(packed):
+            packed.append(np.pad(bits, (0, -bits.size % 8)).view(np.uint64))
+    common = np.zeros((len(packed), len(packed)), dtype=np.int64)
+    for j, k in combinations_with_replacement(range(len(packed)), 2):
+        common[j, k] = common[k, j] = np.bitwise_count(packed[j] & packed[k]).sum(dtype=np.int64)
+    return np.asarray(common[np.ix_(which, which)])
 
 
 def unique_masks(masks: Bools) -> tuple[Bools, Ints, Ints]:
@@ -117,6 +131,8 @@ def unique_masks(masks: Bools) -> tuple[Bools, Ints, Ints]:
     masks : (N, q)
     """
     packed = np.packbits(np.ascontiguousarray(masks), axis=1)
+    if packed.shape[1] <= 2:
+        return _unique_narrow(masks, packed)
     words = np.pad(packed, ((0, 0), (0, -packed.shape[1] % 4))).view(">u4")
     numbers = np.zeros(masks.shape[0], dtype=np.int64)
     for k in range(words.shape[1]):
@@ -125,23 +141,37 @@ def unique_masks(masks: Bools) -> tuple[Bools, Ints, Ints]:
     return masks[first], numbers.reshape(-1).astype(np.int64), counts.astype(np.int64)
 
 
+def _unique_narrow(masks: Bools, packed: NDArray[np.uint8]) -> tuple[Bools, Ints, Ints]:
+    """The same of at most 16 columns: rows are counted, and nothing is sorted."""
+    numbers = np.pad(packed, ((0, 0), (0, 2 - packed.shape[1]))).view(">u2")[:, 0].astype(np.uint16)
+    counts = np.bincount(numbers)
+    found = np.flatnonzero(counts)
+    rows = np.unpackbits(found.astype(">u2").view(np.uint8).reshape(-1, 2), axis=1, count=masks.shape[1])
+    places = np.zeros(counts.size, dtype=np.int64)
+    places[found] = np.arange(found.size)
+    return rows.view(np.bool_), places[numbers], counts[found].astype(np.int64)
+
+
 def summarise_missingness(observed: Mapping[ColumnKey, Bools]) -> Missingness:
     """From one public mask per column."""
     parties = tuple(dict.fromkeys(key.party for key in observed))
     columns = {party: [key for key in observed if key.party == party] for party in parties}
-    stacked = {party: np.column_stack([observed[key] for key in columns[party]]) for party in parties}
-    known = np.column_stack([stacked[party].any(axis=1) for party in parties])
-    rows, _, counts = unique_masks(known)
+    known = {party: np.logical_or.reduce([observed[key] for key in columns[party]]) for party in parties}
+    rows, _, counts = unique_masks(np.stack(list(known.values())).T)
     order = np.argsort(-counts, kind="stable")
-    together = count_common(np.column_stack([observed[key] for key in observed]))
-    keys = list(observed)
+    keys, together = list(observed), count_common(observed.values())
+    overlap = count_common(known.values())
+    filled = {key: int(together[j, j]) for j, key in enumerate(keys)}
     return Missingness(
-        n_subjects=int(known.shape[0]),
+        n_subjects=int(next(iter(known.values())).size),
         parties=parties,
         patterns=tuple((tuple(bool(seen) for seen in rows[i]), int(counts[i])) for i in order),
-        observed={key: int(mask.sum()) for key, mask in observed.items()},
-        overlap=count_common(known),
-        empty_cells={party: int((~stacked[party])[known[:, index]].sum()) for index, party in enumerate(parties)},
+        observed=filled,
+        overlap=overlap,
+        empty_cells={
+            party: len(columns[party]) * int(overlap[index, index]) - sum(filled[key] for key in columns[party])
+            for index, party in enumerate(parties)
+        },
         never_together=tuple(
             (keys[j], keys[k]) for j, k in combinations(range(len(keys)), 2) if together[j, k] < FEWEST_IN_COMMON
         ),

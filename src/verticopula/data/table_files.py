@@ -57,7 +57,7 @@ def read_table(path: Path) -> pl.DataFrame:
         if path.is_dir():
             return _read_folder(path)
         if kind == ".parquet":
-            return pl.read_parquet(path)
+            return pl.read_parquet(path, glob=False)
         if kind in _ARROW_FILES:
             return pl.read_ipc(path)
         if kind in _SPREADSHEETS:
@@ -184,17 +184,22 @@ def is_parquet_folder(path: Path) -> bool:
     if not path.is_dir():
         return False
     others = set(TABLE_FILES) - {".parquet"}
-    return bool(_parts(path)) and not any(part.suffix.lower() in others for part in path.iterdir())
+    return bool(find_parts(path)) and not any(part.suffix.lower() in others for part in path.iterdir())
 
 
-def _parts(folder: Path) -> list[Path]:
-    """Its Parquet files, also below folders such as `year=2024`; hidden ones and marks of other programs left out."""
+def find_parts(folder: Path) -> list[Path]:
+    """A folder's Parquet files, also below folders such as `year=2024`; hidden ones and other programs' marks left out.
+
+    Parameters
+    ----------
+    folder : where to look
+    """
     found = sorted(folder.rglob("*.parquet"))
     return [p for p in found if p.is_file() and not any(n.startswith((".", "_")) for n in p.relative_to(folder).parts)]
 
 
 def _read_folder(folder: Path) -> pl.DataFrame:
-    parts = _parts(folder)
+    parts = find_parts(folder)
     if not parts:
         raise SchemaError(
             [Problem(folder.name, "has no Parquet file in it; give a file, or a folder of Parquet files")]
@@ -204,7 +209,9 @@ def _read_folder(folder: Path) -> pl.DataFrame:
         above = [name.partition("=") for name in part.relative_to(folder).parts[:-1]]
         keys = {key: value for key, equals, value in above if equals}
         tables.append(
-            pl.read_parquet(part, hive_partitioning=False).with_columns(**{k: pl.lit(v) for k, v in keys.items()})
+            pl.read_parquet(part, hive_partitioning=False, glob=False).with_columns(
+                **{k: pl.lit(v) for k, v in keys.items()}
+            )
         )
     if any(table.schema != tables[0].schema for table in tables):
         raise SchemaError([Problem(folder.name, "its files have different columns, or columns of different types")])

@@ -10,24 +10,39 @@ become notes for its own party: `column_encoding.py` says why. Neither ever quot
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from verticopula.data.column_encoding import EncodedColumn, encode_column, encode_difference, name_rows
-from verticopula.data.missingness import FEWEST_IN_COMMON, overlap_problems
+from verticopula.data.cell_facts import MarkedRows
+from verticopula.data.column_encoding import (
+    EncodedColumn,
+    StoredColumn,
+    encode_column,
+    encode_difference,
+    find_unusable,
+    reorder_column,
+    store_column,
+)
+from verticopula.data.engine_table import EngineTable
+from verticopula.data.id_checks import IdFacts, describe_ids, normalise_ids
+from verticopula.data.id_places import count_unmatched, find_rows, mark_repeated
+from verticopula.data.missingness import FEWEST_IN_COMMON, count_common, overlap_problems
+from verticopula.data.parquet_table import ParquetTable
+from verticopula.data.row_chunks import ColumnReading
+from verticopula.data.scratch_file import ROWS_IN_MEMORY, ScratchFile
 from verticopula.errors import Problem, SchemaError
 from verticopula.formatting import join_names
 from verticopula.schema.cell_text import suggest_name
-from verticopula.schema.columns import ColumnKey
+from verticopula.schema.columns import Column, ColumnKey
 from verticopula.schema.federation import Federation, IdRule, Party
-from verticopula.schema.id_rules import apply_id_rules, count_unknown, suggest_id_rules
+from verticopula.schema.id_rules import suggest_id_rules
 
 Floats = NDArray[np.float64]
-
-_SPREADSHEET_FLOAT = r"^[0-9]([.,][0-9]+)?[eE]\+[0-9]+$"
+RawTable = pl.DataFrame | ParquetTable | EngineTable
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,15 +53,78 @@ class AlignedTable:
     ----------
     columns : name -> values and mask over the whole cohort
     ignored : how many columns of the table are not in the federation file; they stay where they are
+    rows : (N,) each subject's row in the party's own table, -1 where it has none; None where the table is in the
+        order of the cohort
+    source : where the columns' values are, if an engine's workers have them; None where they are here
     """
 
     party: Party
     columns: Mapping[str, EncodedColumn]
     ignored: int = 0
+    rows: NDArray[np.int32] | None = None
+    source: EngineTable | None = None
 
     def observed(self) -> NDArray[np.bool_]:
         """(N, p_k) mask in the schema's column order."""
         return np.column_stack([self.columns[c.name].observed for c in self.party.columns])
+
+    def known(self) -> NDArray[np.bool_]:
+        """(N,) whom the party has any value of."""
+        found = [self.columns[column.name].observed for column in self.party.columns]
+        return np.logical_or.reduce(found) if len(found) > 1 else found[0]
+
+    @property
+    def n_subjects(self) -> int:
+        """Size of the cohort."""
+        return int(self.columns[self.party.columns[0].name].observed.size)
+
+    def in_own_order(self, name: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """A column's values and mask as the party's own table has them: its rows, in its order.
+
+        Parameters
+        ----------
+        name : of the column
+        """
+        column = self.columns[name]
+        if self.rows is None:
+            return column.values, column.observed
+        if isinstance(column, StoredColumn):
+            return column.read_own()
+        known = self.rows >= 0
+        values, observed = np.empty(int(known.sum())), np.empty(int(known.sum()), dtype=bool)
+        values[self.rows[known]], observed[self.rows[known]] = column.values[known], column.observed[known]
+        return values, observed
+
+    def own_mask(self, name: str) -> NDArray[np.bool_]:
+        """Who has a value of a column, in the rows of the party's own table.
+
+        Parameters
+        ----------
+        name : of the column
+        """
+        column = self.columns[name]
+        return column.read_own_mask() if isinstance(column, StoredColumn) else self.in_own_order(name)[1]
+
+    def in_cohort_order(
+        self, numbers: NDArray[np.int32], observed: NDArray[np.bool_], column: EncodedColumn
+    ) -> NDArray[np.int32]:
+        """(n, L) numbers of a column's observed subjects in the order of the cohort.
+
+        Parameters
+        ----------
+        numbers : (n, L) in the order of the party's own table
+        observed : (rows,) as `in_own_order` has it
+        column : as the cohort has it
+        """
+        if self.rows is None:
+            return numbers
+        rows = self.rows[column.observed]
+        if not observed.all():
+            rows = (np.cumsum(observed, dtype=np.int32) - 1)[rows]
+        ordered = np.empty(numbers.shape, dtype=numbers.dtype, order="F")
+        for latent in range(numbers.shape[1]):
+            ordered[:, latent] = numbers[rows, latent]
+        return ordered
 
     def written(self, name: str) -> Floats:
         """(N,) a column's values as the party's table has them: of one with a relation not the difference.
@@ -63,6 +141,12 @@ class AlignedTable:
         return _notes(self.party, self.columns)
 
 
+def take_rows(table: AlignedTable, rows: NDArray[np.integer]) -> AlignedTable:
+    """Some of a table's subjects."""
+    columns = {name: EncodedColumn(c.values[rows], c.observed[rows]) for name, c in table.columns.items()}
+    return AlignedTable(table.party, columns)
+
+
 def _notes(party: Party, columns: Mapping[str, EncodedColumn]) -> list[Problem]:
     return [
         Problem(f"party {party.name!r}, column {n!r}", what)
@@ -74,12 +158,7 @@ def _notes(party: Party, columns: Mapping[str, EncodedColumn]) -> list[Problem]:
 # ---- ids and alignment -------------------------------------------------------------------
 
 
-def normalise_ids(series: pl.Series, rule: IdRule) -> pl.Series:
-    """Ids as text, with the federation's rules applied in order."""
-    return apply_id_rules(series, rule.rules)
-
-
-def _ids_of(table: pl.DataFrame, rule: IdRule, where: str) -> tuple[pl.Series | None, list[Problem]]:
+def _ids_of(table: RawTable, rule: IdRule, where: str) -> tuple[pl.Series | None, list[Problem]]:
     if rule.name not in table.columns:
         hint = suggest_name(rule.name, table.columns)
         if len(table.columns) == 1 and not hint:
@@ -88,41 +167,40 @@ def _ids_of(table: pl.DataFrame, rule: IdRule, where: str) -> tuple[pl.Series | 
             hint = f"; the table has {join_names(list(map(repr, table.columns)))}: which of them tells people apart?"
         alike = " All tables name it alike" if hint.endswith("?") else "; all tables name it alike"
         return None, [Problem(where, f"the id column {rule.name!r} is missing{hint}{alike}")]
+    ids, facts = _normalised(table, rule)
+    return ids, describe_ids(facts, MarkedRows.of(mark_repeated(ids)), where)
+
+
+def _normalised(table: RawTable, rule: IdRule) -> tuple[pl.Series, IdFacts]:
+    """A table's ids, or keyed hashes of them where workers have it; and what is wrong with them."""
+    if isinstance(table, EngineTable):
+        return table.ids(rule)
     ids = normalise_ids(table[rule.name], rule)
-    problems: list[Problem] = []
-    if len(ids) == 0:
-        problems.append(Problem(where, "has no rows"))
-    blank = (ids.is_null() | (ids == "")).fill_null(True).to_numpy()
-    if blank.any():
-        problems.append(Problem(where, f"{blank.sum()} row(s) without a subject id{name_rows(blank)}"))
-    repeated = (~ids.is_first_distinct()).to_numpy()
-    if repeated.any() and not blank.any():
-        problems.append(
-            Problem(where, f"{repeated.sum()} row(s) repeat a subject id{name_rows(repeated)}: keep one a person")
-        )
-    rounded = ids.str.contains(_SPREADSHEET_FLOAT).fill_null(False).to_numpy()
-    if rounded.any():
-        where_rounded = name_rows(rounded)
-        what = f"{rounded.sum()} subject id(s) are written like 1.2E+09{where_rounded}: a spreadsheet has rounded them"
-        problems.append(Problem(where, f"{what}; save the column as text"))
-    return ids, problems
+    return ids, IdFacts.of(ids)
 
 
 def knows_everybody(tables: Mapping[str, AlignedTable]) -> bool:
     """Whether every party has something about everybody: no block is missing."""
-    return all(bool(table.observed().any(axis=1).all()) for table in tables.values())
+    return all(bool(table.known().all()) for table in tables.values())
 
 
 def align_tables(
     federation: Federation,
-    tables: Mapping[str, pl.DataFrame],
+    tables: Mapping[str, RawTable],
     rule: IdRule | None = None,
     *,
     need_overlap: bool = True,
+    rows_at_once: int = ROWS_IN_MEMORY,
 ) -> dict[str, AlignedTable]:
     """Check every table and put it in cohort order; SchemaError lists every problem of every party.
 
-    `need_overlap`: two columns without common subjects are a problem too.
+    Parameters
+    ----------
+    federation : who holds which column
+    tables : party -> its raw table
+    rule : where the tables have their ids; the federation's by default
+    need_overlap : two columns without common subjects are a problem too
+    rows_at_once : columns of tables with more rows lie in a scratch file, and are read one at a time
     """
     rule = rule or federation.id
     problems: list[Problem] = [
@@ -130,36 +208,39 @@ def align_tables(
         for name in tables
         if name not in {p.name for p in federation.parties}
     ]
-    ids: dict[str, pl.Series] = {}
-    encoded: dict[str, dict[str, EncodedColumn]] = {}
+    cohort = _cohort_ids(federation, tables, rule)
+    found: dict[str, AlignedTable] = {}
+    unmatched: list[Problem] = []
     for party in federation.parties:
         where = f"party {party.name!r}"
         table = tables.get(party.name)
         if table is None:
             problems.append(Problem(where, "has no table"))
             continue
-        found, id_problems = _ids_of(table, rule, where)
+        ids, id_problems = _ids_of(table, rule, where)
         problems += id_problems
-        if found is not None:
-            ids[party.name] = found
-        columns, column_problems = encode_party(party, table, where)
+        columns, column_problems = encode_party(party, table, where, rows_at_once)
         problems += column_problems
         # All tables are here, so nobody else learns of this refusal; between organisations it would be one.
         problems += _illegible(columns, where)
-        encoded[party.name] = columns
-    cohort = ids.get(federation.response.party)
-    if cohort is not None:
-        problems += _unmatched(ids, cohort, federation.response.party)
-    if problems or cohort is None:
-        raise SchemaError(problems)
-    aligned = {
-        p.name: _align(p, encoded[p.name], ids[p.name], cohort, ignored=tables[p.name].width - len(p.columns) - 1)
-        for p in federation.parties
-    }
-    apart = overlap_problems(_never_together(federation, aligned)) if need_overlap else []
+        if ids is None or cohort is None:
+            continue
+        rows = None if id_problems else find_rows(ids, cohort)
+        unmatched += _unmatched(party.name, ids, cohort, federation.response.party, rows)
+        if rows is not None and not (problems or unmatched):  # nobody's ids are held beside those of the cohort
+            found[party.name] = _in_cohort_order(party, columns, rows, _count_ignored(party, table), _source_of(table))
+    if problems or unmatched:
+        raise SchemaError([*problems, *unmatched])
+    apart = overlap_problems(_never_together(federation, found)) if need_overlap else []
     if apart:
         raise SchemaError(apart)
-    return aligned
+    return found
+
+
+def _cohort_ids(federation: Federation, tables: Mapping[str, RawTable], rule: IdRule) -> pl.Series | None:
+    """Ids of the party that defines the cohort; None where it has none, which is a problem of its table."""
+    table = tables.get(federation.response.party)
+    return None if table is None or rule.name not in table.columns else _normalised(table, rule)[0]
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,16 +249,20 @@ class OwnTable:
 
     Attributes
     ----------
-    ids : normalised, none empty, none twice
+    ids : normalised, none empty, none twice; keyed hashes of them where workers have the table
+    source : as `AlignedTable` has it
+    rule : by which ids were normalised
     """
 
     party: Party
     ids: pl.Series
     columns: Mapping[str, EncodedColumn]
     ignored: int = 0
+    source: EngineTable | None = None
+    rule: IdRule | None = None
 
     @classmethod
-    def check(cls, party: Party, table: pl.DataFrame, rule: IdRule) -> OwnTable:
+    def check(cls, party: Party, table: RawTable, rule: IdRule, rows_at_once: int = ROWS_IN_MEMORY) -> OwnTable:
         """Check a party's table on its own; SchemaError lists every problem.
 
         Parameters
@@ -185,14 +270,15 @@ class OwnTable:
         party : which columns it must have
         table : with ids and columns
         rule : which column holds the ids, and how they are normalised
+        rows_at_once : as `align_tables` has it
         """
         where = f"party {party.name!r}"
         ids, problems = _ids_of(table, rule, where)
-        columns, column_problems = encode_party(party, table, where)
+        columns, column_problems = encode_party(party, table, where, rows_at_once)
         problems += column_problems
         if problems or ids is None:
             raise SchemaError(problems)
-        return cls(party, ids, columns, ignored=table.width - len(party.columns) - 1)
+        return cls(party, ids, columns, _count_ignored(party, table), _source_of(table), rule)
 
     def notes(self) -> list[Problem]:
         """As `AlignedTable.notes`."""
@@ -206,14 +292,14 @@ class OwnTable:
         n_subjects : size of the cohort
         positions : (n,) every row's place in the cohort
         """
-        rows = np.zeros(n_subjects, dtype=np.int64)
-        present = np.zeros(n_subjects, dtype=bool)
+        rows = np.full(n_subjects, -1, dtype=np.int32)
         rows[positions] = np.arange(positions.size)
-        present[positions] = True
-        return _in_cohort_order(self.party, self.columns, rows, present, self.ignored)
+        return _in_cohort_order(self.party, self.columns, rows, self.ignored, self.source)
 
 
-def encode_party(party: Party, table: pl.DataFrame, where: str) -> tuple[dict[str, EncodedColumn], list[Problem]]:
+def encode_party(
+    party: Party, table: RawTable, where: str, rows_at_once: int = ROWS_IN_MEMORY
+) -> tuple[dict[str, EncodedColumn], list[Problem]]:
     """All of a party's columns as numbers, and what is wrong with them.
 
     Parameters
@@ -221,27 +307,53 @@ def encode_party(party: Party, table: pl.DataFrame, where: str) -> tuple[dict[st
     party : which columns it must have
     table : with these columns
     where : the party, for problems
+    rows_at_once : as `align_tables` has it
     """
+    if isinstance(table, EngineTable):
+        return _encode_on_engine(party, table, where)
+    file = ScratchFile() if len(table) > rows_at_once else None
     columns: dict[str, EncodedColumn] = {}
     problems: list[Problem] = []
     for column in party.columns:
         at = f"{where}, column {column.name!r}"
         if column.name not in table.columns:
-            hint = suggest_name(column.name, table.columns)
-            problems.append(Problem(at, f"is in the federation file but not in the table{hint}"))
+            problems.append(_missing_column(column, table, at))
             continue
         if len(table) == 0:
             continue
         related = party.related(column)
         if related is not None and related.name not in table.columns:  # a problem of its own
             continue
-        columns[column.name], found = (
+        encoded, found = (
             encode_column(table[column.name], column, at, party.decimal)
             if related is None
             else encode_difference(table[column.name], table[related.name], (column, related), at, party.decimal)
         )
+        columns[column.name] = encoded if file is None else store_column(encoded, column, file)
         problems += found
     return columns, problems
+
+
+def _missing_column(column: Column, table: RawTable, at: str) -> Problem:
+    hint = suggest_name(column.name, table.columns)
+    return Problem(at, f"is in the federation file but not in the table{hint}")
+
+
+def _encode_on_engine(party: Party, table: EngineTable, where: str) -> tuple[dict[str, EncodedColumn], list[Problem]]:
+    """The same where workers have the table: columns without values, which only their engine can use."""
+    readings, problems = [], []
+    for column in party.columns:
+        at, related = f"{where}, column {column.name!r}", party.related(column)
+        reading = ColumnReading(column, related, party.decimal)
+        if column.name not in table.columns:
+            problems.append(_missing_column(column, table, at))
+        elif unusable := find_unusable(table.types[column.name], reading.read_as):
+            problems.append(Problem(at, unusable))
+        elif related is None or (
+            related.name in table.columns and not find_unusable(table.types[related.name], related)
+        ):
+            readings.append(reading)
+    return table.encode(readings), problems
 
 
 def _illegible(columns: Mapping[str, EncodedColumn], where: str) -> Iterable[Problem]:
@@ -253,12 +365,13 @@ def _illegible(columns: Mapping[str, EncodedColumn], where: str) -> Iterable[Pro
             yield Problem(at, column.doubt)
 
 
-def _unmatched(ids: Mapping[str, pl.Series], cohort: pl.Series, response_party: str) -> Iterable[Problem]:
-    for name, own in ids.items():
-        unknown = count_unknown(own, cohort) if name != response_party else 0
-        if unknown:
-            rules = suggest_id_rules(own, cohort)
-            yield Problem(f"party {name!r}", describe_unmatched(unknown, len(own), response_party, rules))
+def _unmatched(
+    name: str, own: pl.Series, cohort: pl.Series, response_party: str, rows: NDArray[np.int32] | None
+) -> Iterable[Problem]:
+    unknown = count_unmatched(own, cohort, rows) if name != response_party else 0
+    if unknown:
+        rules = suggest_id_rules(own, cohort) if own.dtype == pl.String else ()  # of hashes nobody knows the spelling
+        yield Problem(f"party {name!r}", describe_unmatched(unknown, len(own), response_party, rules))
 
 
 def describe_unmatched(unknown: int, known: int, response_party: str, rules: tuple[str, ...] = ()) -> str:
@@ -289,40 +402,32 @@ def describe_unmatched(unknown: int, known: int, response_party: str, rules: tup
     )
 
 
-def _align(
-    party: Party, columns: Mapping[str, EncodedColumn], own: pl.Series, cohort: pl.Series, *, ignored: int
-) -> AlignedTable:
-    index = pl.DataFrame({"id": cohort}).join(
-        pl.DataFrame({"id": own, "row": np.arange(len(own))}), on="id", how="left", maintain_order="left"
-    )["row"]
-    present = index.is_not_null().to_numpy()
-    rows = index.fill_null(0).to_numpy().astype(np.int64)
-    return _in_cohort_order(party, columns, rows, present, ignored)
+def _count_ignored(party: Party, table: RawTable) -> int:
+    return table.width - len(party.columns) - 1
+
+
+def _source_of(table: RawTable) -> EngineTable | None:
+    return table if isinstance(table, EngineTable) else None
 
 
 def _in_cohort_order(
     party: Party,
     columns: Mapping[str, EncodedColumn],
-    rows: NDArray[np.int64],
-    present: NDArray[np.bool_],
+    rows: NDArray[np.int32],
     ignored: int,
+    source: EngineTable | None,
 ) -> AlignedTable:
-    """`rows` holds each subject's row, any row where the party does not know the subject."""
-    return AlignedTable(
-        party,
-        {
-            name: replace(column, values=column.values[rows], observed=column.observed[rows] & present)
-            for name, column in columns.items()
-        },
-        ignored,
-    )
+    """`rows` holds each subject's row, -1 where the party does not know the subject."""
+    present = rows >= 0
+    ordered = {name: reorder_column(column, rows, present) for name, column in columns.items()}
+    return AlignedTable(party, ordered, ignored, rows, source)
 
 
 def _never_together(
     federation: Federation, aligned: Mapping[str, AlignedTable]
 ) -> Iterable[tuple[ColumnKey, ColumnKey]]:
     """Pairs of columns without two common subjects: nothing can be said about their association."""
-    seen = np.hstack([aligned[p.name].observed() for p in federation.parties]).astype(np.float32)
     keys = federation.keys
-    for j, k in np.argwhere(np.triu(seen.T @ seen < FEWEST_IN_COMMON, 1)):
+    together = count_common(aligned[key.party].columns[key.column].observed for key in keys)
+    for j, k in np.argwhere(np.triu(together < FEWEST_IN_COMMON, 1)):
         yield keys[j], keys[k]

@@ -25,16 +25,31 @@ class _Distribution(Protocol):
 
 @dataclass(frozen=True)
 class ContinuousMargin:
-    """The population distribution of a continuous column, before it is rounded to its decimals."""
+    """The population distribution of a continuous column, before it is rounded to its decimals.
+
+    Attributes
+    ----------
+    distribution : one of SciPy's, frozen
+    """
 
     distribution: _Distribution
 
     def cdf(self, x: npt.ArrayLike) -> FloatArray:
-        """P(value <= x), elementwise."""
+        """P(value <= x), elementwise.
+
+        Parameters
+        ----------
+        x : values, before rounding
+        """
         return np.asarray(self.distribution.cdf(x), dtype=np.float64)
 
     def quantile(self, probability: npt.ArrayLike) -> FloatArray:
-        """The inverse of `cdf`, elementwise."""
+        """The inverse of `cdf`, elementwise.
+
+        Parameters
+        ----------
+        probability : between 0 and 1
+        """
         return np.asarray(self.distribution.ppf(probability), dtype=np.float64)
 
 

@@ -13,7 +13,7 @@ from verticopula.glm.feature_design import Features
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.printed_admm import printed_bic, solve_printed, summed_bic
 from verticopula.glm.strength_path import PathPoint, geometric_strengths
-from verticopula.protocol.messages import DesignReply
+from verticopula.protocol.regression_messages import DesignReply
 from verticopula.protocol.regression_path import FederatedPath, Traffic
 from verticopula.schema.methods import PRINTED_VARIANT
 from verticopula.schema.progress import Progress, show_nothing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ from verticopula.glm.families import Family, find_family
 from verticopula.glm.feature_design import Features
 from verticopula.glm.penalties import Penalty
 from verticopula.protocol.regression_path import FederatedPath
+from verticopula.schema.columns import is_number
 from verticopula.schema.methods import PRINTED_VARIANT, VARIANTS
+from verticopula.schema.setting_choices import BY_BIC, SELECT_RULES
 
 Floats = NDArray[np.float64]
 RandomState = int | np.random.RandomState | np.random.Generator | None
@@ -78,11 +80,6 @@ NO_MAXIMUM = StudyWarning(
 )
 
 
-def is_number(value: object) -> bool:
-    """Any real number but True and False."""
-    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
-
-
 def _is_whole(value: object, least: int) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
@@ -104,7 +101,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             raise SettingsError("a strength must be a number of at least 0")
     elif select == PRINTED_BIC and settings["variant"] == PRINTED_VARIANT:
         pass
-    elif not isinstance(select, str) or select not in ("bic", "cv", "bayes"):
+    elif not isinstance(select, str) or select not in SELECT_RULES:
         raise SettingsError(f"select must be 'bic', 'cv', 'bayes' or a number, got {select!r}")
     _check_variant(settings)
     if inclusion is not None and not (is_number(inclusion) and 0.0 <= inclusion < 1.0):
@@ -136,7 +133,7 @@ def _check_variant(settings: Mapping[str, Any]) -> None:
         return
     if settings["fit_intercept"]:
         raise SettingsError(f"variant {variant!r} has no intercept: set fit_intercept=False")
-    if not is_number(select) and select not in ("bic", PRINTED_BIC):
+    if not is_number(select) and select not in (BY_BIC, PRINTED_BIC):
         raise SettingsError(f"variant {variant!r} selects by 'bic', {PRINTED_BIC!r} or a strength, not by {select!r}")
 
 
@@ -148,7 +145,6 @@ def path_warnings(
     *,
     family: str,
     penalty: str,
-    max_rounds: int,
     refits: bool,
     averaged: bool,
     converged: bool,
@@ -168,9 +164,9 @@ def path_warnings(
             StudyWarning(
                 "glm-not-converged",
                 "care",
-                f"The fit at strength {strength:.3g} did not converge in {max_rounds} rounds",
-                "Its coefficients are those of the last round.",
-                "Allow more rounds, or choose a larger strength.",
+                f"The fit at strength {strength:.3g} did not converge",
+                "Its coefficients are those of the last step.",
+                "Choose a larger strength, or allow more rounds as printed (max_rounds).",
             )
         )
     judged = [

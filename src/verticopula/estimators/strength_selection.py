@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
-from verticopula.estimators.regression_checks import RandomState, is_number
+from verticopula.estimators.regression_checks import RandomState
 from verticopula.glm.families import Family
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.strength_path import (
@@ -21,10 +21,13 @@ from verticopula.glm.strength_path import (
     information_criterion,
     strengths_down_to,
 )
-from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, federated_path
+from verticopula.privacy.policy import FEWEST_IN_SUMS, ROWS_PER_COLUMN
+from verticopula.protocol.moments_path import GatheredMoments, moments_path
+from verticopula.protocol.regression_path import FederatedPath, RegressionSettings, SentColumns, federated_path
 from verticopula.protocol.shared_rounds import Rounds
-from verticopula.schema.columns import ColumnKey
+from verticopula.schema.columns import ColumnKey, is_number
 from verticopula.schema.progress import Progress, show_nothing
+from verticopula.schema.setting_choices import BY_BIC, BY_CROSS_VALIDATION, BY_POSTERIOR
 
 Floats = NDArray[np.float64]
 
@@ -58,7 +61,6 @@ class StrengthSelection:
     select: str | float
     refit: bool
     tolerance: float
-    max_rounds: int
     n_strengths: int
     strength_ratio: float
     folds: int
@@ -77,7 +79,7 @@ class StrengthSelection:
     @property
     def by_criterion(self) -> bool:
         """Whether the path is judged by an information criterion."""
-        return self.select in ("bic", "bayes")
+        return self.select in (BY_BIC, BY_POSTERIOR)
 
     def settings(
         self, *, subjects: NDArray[np.bool_] | None = None, response: ColumnKey | None = None
@@ -95,7 +97,6 @@ class StrengthSelection:
             self.penalty,
             self.fit_intercept,
             self.tolerance,
-            self.max_rounds,
             response=response,
             refit=RefitRule(self.charge, self.n_effective) if refits else None,
             subjects=subjects,
@@ -106,7 +107,7 @@ class StrengthSelection:
     def check_response(self, y: Floats) -> None:
         """SettingsError for a response that the family does not have, or that the folds leave constant."""
         self.family.check(y)
-        if self.select != "cv":
+        if self.select != BY_CROSS_VALIDATION:
             return
         if self.folds > y.size:
             raise SettingsError(f"folds must lie between 2 and the {y.size} rows")
@@ -123,9 +124,15 @@ class StrengthSelection:
         progress: Progress | None,
     ) -> Rounds[tuple[FederatedPath, list[float]]]:
         """The path on all rows, and every strength's score: the smallest is the best; none for a given strength."""
-        show = progress or show_nothing
+        show, sent = progress or show_nothing, SentColumns()
         path = yield from federated_path(
-            parties, y, settings, self._strengths, study=study, on_strength=lambda done, n: show("regression", done, n)
+            parties,
+            y,
+            settings,
+            self._strengths,
+            study=study,
+            sent=sent,
+            on_strength=lambda done, n: show("regression", done, n),
         )
         if self.penalty.name == "none" or is_number(self.select):
             return path, []
@@ -144,13 +151,49 @@ class StrengthSelection:
                 study=study,
                 fit=f"fold {fold}",
                 rows=learn,
+                sent=sent,
                 on_strength=partial(show, f"fold {fold + 1} of {self.folds}"),
             )
             for i, eta in enumerate(part.predictions):
                 totals[i] += self.family.deviance(eta[~learn], y[~learn]) * int((~learn).sum())
                 counts[i] += int((~learn).sum())
-        # A strength that some fold did not reach, being all but perfect before, is not compared.
-        return path, np.where(counts == y.size, totals / np.maximum(counts, 1.0), np.inf).tolist()
+        return path, _mean_scores(totals, counts, y.size)
+
+    def fold_numbers(self, n_rows: int) -> NDArray[np.int64] | None:
+        """Every row's fold where sums by fold are wanted; SettingsError where parties would send no such sums."""
+        by_fold = self.select == "cv" and self.penalty.name != "none"
+        columns, count = self.n_features + 1, self.folds if by_fold else 1
+        fewest = max(FEWEST_IN_SUMS, ROWS_PER_COLUMN * columns)
+        if n_rows // count < fewest:
+            what = (
+                f"{count} folds of {n_rows} subjects are" if by_fold else f"a cohort of {n_rows} complete subjects is"
+            )
+            raise SettingsError(
+                f"{what} too small: exact sums of {columns} columns are over at least {fewest} subjects, because fewer "
+                "would tell their values"
+            )
+        return self._folds(n_rows) if by_fold else None
+
+    def judge_moments(
+        self, gathered: GatheredMoments, settings: RegressionSettings
+    ) -> tuple[FederatedPath, list[float]]:
+        """The path from second moments, and every strength's score, as `trace` has them."""
+        moments = gathered.moments
+        if not moments.response_variance > 0.0:
+            raise SettingsError("the response is constant: there is nothing to explain")
+        path = moments_path(gathered, settings, self._strengths)
+        if self.penalty.name == "none" or is_number(self.select):
+            return path, []
+        if self.by_criterion:
+            return path, [self._criterion(point, settings) for point in path.points]
+        strengths = np.array([point.strength for point in path.points])
+        totals, counts = np.zeros(strengths.size), np.zeros(strengths.size)
+        for fold, count in enumerate(moments.counts):
+            part = moments_path(gathered, settings, lambda _: strengths, without=fold)
+            reached = len(part.points)
+            totals[:reached] += count * moments.deviance(part.points, fold)
+            counts[:reached] += count
+        return path, _mean_scores(totals, counts, int(moments.counts.sum()))
 
     def _folds(self, n_rows: int) -> NDArray[np.int64]:
         return np.random.default_rng(self.seed).permutation(n_rows) % self.folds
@@ -173,3 +216,9 @@ class StrengthSelection:
             return float(np.inf)
         loss = (fitted or point).loss
         return information_criterion(self.family, loss, point.degrees_of_freedom, self.n_effective, self.charge)
+
+
+def _mean_scores(totals: Floats, counts: Floats, n_rows: int) -> list[float]:
+    """Mean scores. A strength that some fold did not reach, being all but perfect before, is not compared."""
+    found: list[float] = np.where(counts == n_rows, totals / np.maximum(counts, 1.0), np.inf).tolist()
+    return found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,9 +17,16 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from verticopula.data.missingness import Missingness
-from verticopula.data.tables import AlignedTable, align_tables, knows_everybody
-from verticopula.errors import CellsWarning, SettingsError, StudyWarning, VerticopulaError
-from verticopula.formatting import readable
+from verticopula.data.parquet_table import open_table
+from verticopula.data.scratch_file import ROWS_IN_MEMORY
+from verticopula.data.table_files import read_table
+from verticopula.data.tables import AlignedTable, RawTable, align_tables
+from verticopula.engine.chunk_engine import ChunkEngine
+from verticopula.engine.dask_engine import DaskEngine
+from verticopula.engine.engine_address import LOCAL_ENGINE, parse_engine
+from verticopula.errors import CellsWarning, SettingsError, VerticopulaError
+from verticopula.estimators.engine_tables import check_for_engine, open_on_engine
+from verticopula.estimators.row_sampler import RowSampler, check_aligned_rows, check_at_least_one, warn_of
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.notebook import box, live_progress, text_html
 from verticopula.privacy.budget import StudyBudget
@@ -28,35 +36,31 @@ from verticopula.privacy.release import Release
 from verticopula.privacy.statement import PrivacyStatement
 from verticopula.protocol.coordinator_side import own_handler
 from verticopula.protocol.secure_sums import ComputeHandler
-from verticopula.protocol.study_lifecycle import Alignment, BegunStudy, LedgerHead
+from verticopula.protocol.study_lifecycle import BegunStudy, LedgerHead
 from verticopula.protocol.study_rounds import study_rounds
 from verticopula.schema.columns import ColumnKey
-from verticopula.schema.conditions import Conditions, check_met, read_conditions
 from verticopula.schema.defaults import DEFAULT_ROUNDS
 from verticopula.schema.dependence import DEFAULT_DEPENDENCE
 from verticopula.schema.federation import Federation, IdRule, seeded_study_name
 from verticopula.schema.frames import backend_of, to_polars
-from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT, default_method
+from verticopula.schema.methods import DEFAULT_METHOD, OWN_VARIANT
 from verticopula.schema.printed_choices import DEFAULT_RANK_CORRELATION
 from verticopula.schema.progress import Progress, show_nothing
-from verticopula.schema.study_settings import StudySettings
+from verticopula.schema.setting_choices import EXACT_SAMPLER, Alignment
+from verticopula.schema.study_settings import StudySettings, check_roles
 from verticopula.simulate.in_process import run_in_process
-from verticopula.stats.fit_result import AlignedDraw, FitResult
+from verticopula.stats.fit_result import FitResult
 from verticopula.storage.charged_ledger import ChargedLedger, leave_out_withdrawn, open_accounts, remember_policies
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.record_store import RecordStore
 from verticopula.storage.vault import Vault
 from verticopula.study.fitted_study import FittedStudy
-from verticopula.study.kept_constraints import KeptConstraints, add_kept, keep_constraints
-from verticopula.study.missing_values import AS_OBSERVED, COMPLETE, check_missing, empty_as_observed
-from verticopula.study.relation_sums import add_related
 from verticopula.study.saved_study import load_study, save_study
 from verticopula.study.study_box import study_html
-from verticopula.study.study_folder import mark_study, write_parts
-from verticopula.study.study_pricing import price_releases
-from verticopula.study.study_warnings import ALIGNED_ROWS, CATEGORIES, find_warnings
-from verticopula.study.synthetic_tables import SyntheticTables, decode_frames, decode_tables
+from verticopula.study.study_pricing import name_sampler, price_study
+from verticopula.study.study_warnings import find_warnings
+from verticopula.study.synthetic_tables import SyntheticTables, decode_tables
 from verticopula.study.text_summary import margins_table, summarise_study
 from verticopula.transport.delivery import Transport, drive
 
@@ -65,7 +69,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 
-ROWS_PER_FILE = 1 << 18  # of `write_sample`: 55 columns of them take about 200 MB
+_NO_SETTINGS = ("federation", "engine", "engine_without_tls")  # a study is the same wherever it is computed
 
 
 class ReportableRegression(Protocol):
@@ -94,34 +98,45 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     federation : who holds which column
-    method : None for `refined` where blocks are missing and `vcds` otherwise (over a transport, where that is not known
-        before, for `refined`); or one of `verticopula.METHODS`: `vcds` (data complete or missing completely at random),
-        `refined` (missing at random, at the same cost), `evcds` and `ievcds` (the paper's, for comparison: they correct
-        little or in part), `strict` (for units `person` and `block`: no ranks, but sums that nobody sees without noise)
-    epsilon : 1 unless given; `unit` says what it bounds. Half goes to ranks, half to marginals; `strict` splits it
-    delta : needed for units `block` and `person`
+    method : None for `strict`, which protects a person: no ranks, but sums that nobody sees without noise; of two
+        parties it needs a third that computes, `Federation(..., network={"compute": "NAME"})`. Others of
+        `verticopula.METHODS` release ranks, and a person's epsilon is far larger than what they are given: `vcds` (data
+        complete or missing completely at random), `refined` (missing at random, at the same cost), `evcds` and `ievcds`
+        (the paper's, for comparison: they correct little or in part)
+    epsilon : `unit` says what it bounds; None for 3 by `strict` and 1 by others, or where its parts are given. Half
+        goes to ranks, half to marginals; `strict` splits it
+    delta : of units `block` and `person`; None for 1e-6
     unit : `variable`, `client`, `block` or `person`; by default `person` for `strict`, `client` otherwise
     epsilon_ranks, epsilon_marginals : in place of `epsilon`, the two parts
-    sampler : `exact` flips every comparison; `binomial` is O(n) and costs twice the coins
+    sampler : `exact` flips every comparison; `binomial` is O(n) and costs twice the coins; `auto` is exact up to
+        3e11 comparisons in all, about a minute of one core, then binomial. The fitted study says which it was
     rounds : how often `ievcds` ranks; other methods rank once
     per_round : `ievcds` spends the ranks' epsilon in every round instead of splitting it over them
-    random_state : a seed makes everything reproducible and **not private**
+    random_state : a seed, or None; a seed makes everything reproducible and **not private**. No Generator: each party's
+        noise is derived from the seed and the party's name, so that the order of parties does not matter
     variant : `verticopula` for our variants; `as-printed` runs the paper's Algorithms 1 to 3 as they stand, for `vcds`,
         `evcds` and `ievcds`. That sends ranges of the data: epsilon is infinite, and a warning says so
     rank_correlation : which one `as-printed` computes correlations from: `kendall` or `spearman`
     dependence : of methods that rank: `copula`, or `tilted` by tables of pairs that the same ranks tell, at no cost
+    engine : where `fit` reads tables and ranks columns: `local` is this process. `tls://host:port` is the scheduler of
+        your own Dask cluster, `dask://127.0.0.1:port` of one on this machine. Its workers read Parquet files, and no
+        value comes to this process. The numbers are the same
+    engine_without_tls : allows `dask://` to other machines, where rows and keys travel in the clear
 
     Attributes
     ----------
-    correlation_ : DataFrame of latent correlations labelled `party.column`, or
+    correlation_ : pandas DataFrame (polars has no names of rows) of latent correlations labelled `party.column`, or
         `party.column=category` for each category of a nominal column
     ledger_ : tuple of every release in the study's ledger, also of earlier studies: what was spent stays spent
     privacy_ : epsilon at every unit
     missingness_ : who is observed where
-    margins_ : DataFrame of every column's observed and corrected distribution function
+    margins_ : polars DataFrame of every column's observed and corrected distribution function
     n_subjects_ : size of the cohort
+    result_ : the fitted copula and how it came about, a `FitResult`
+    settings_ : the settings that it was fitted with, as plain values
     study_ : all of it as one record, a `FittedStudy`
-    kept_ : after `sample`, how many rows were drawn again or moved to keep the parties' constraints; None without any
+    kept_ : of the last `sample`, `draw` or `write_sample`: how many rows were drawn again or moved to keep the parties'
+        constraints; None without any
     begun_ : after `fit_transport`, what the parties said when the study began; None otherwise
 
     Notes
@@ -134,19 +149,21 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         self,
         federation: Federation,
         method: str | None = None,
-        epsilon: float | None = 1.0,
+        epsilon: float | None = None,
         delta: float | None = None,
         unit: str | None = None,
         random_state: int | None = None,
         *,
         epsilon_ranks: float | None = None,
         epsilon_marginals: float | None = None,
-        sampler: str = "exact",
+        sampler: str = EXACT_SAMPLER,
         rounds: int = DEFAULT_ROUNDS,
         per_round: bool = False,
         variant: str = OWN_VARIANT,
         rank_correlation: str = DEFAULT_RANK_CORRELATION,
         dependence: str = DEFAULT_DEPENDENCE,
+        engine: str = LOCAL_ENGINE,
+        engine_without_tls: bool = False,
     ) -> None:
         self.federation = federation
         self.method = method
@@ -162,6 +179,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         self.variant = variant
         self.rank_correlation = rank_correlation
         self.dependence = dependence
+        self.engine = engine
+        self.engine_without_tls = engine_without_tls
 
     @classmethod
     def from_settings(cls, federation: Federation, settings: StudySettings) -> Synthesizer:
@@ -172,27 +191,26 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         federation : who holds which column
         settings : what is asked for
         """
-        return cls(federation, **vars(settings))
+        return cls(federation, **settings.to_arguments())
 
     # ---- settings ------------------------------------------------------------------------
 
     def check(self) -> StudySettings:
-        """The settings with method and unit filled in; SettingsError says what makes no sense. Spends nothing.
+        """The settings with all defaults filled in; SettingsError says what makes no sense. Spends nothing."""
+        settings = self._filled_settings()
+        check_roles(self.federation, settings.record)
+        return settings
 
-        A method that is not named is the one of a study over a transport; `fit` looks at who is missing.
-        """
-        return self._settings_where(complete=None)
-
-    def _settings_where(self, *, complete: bool | None) -> StudySettings:
-        """The same for tables in which every party knows everybody, or not; None where nobody knows that yet."""
+    def _filled_settings(self) -> StudySettings:
+        """The same, also of a study by an earlier version, in which nobody had to name a third that computes."""
         if not isinstance(self.federation, Federation):
             raise SettingsError(f"federation must be a Federation, not {type(self.federation).__name__}")
-        given = {name: value for name, value in self.get_params(deep=False).items() if name != "federation"}
+        given = {name: value for name, value in self.get_params(deep=False).items() if name not in _NO_SETTINGS}
         if self.method is None:
-            given["method"] = default_method(complete, as_printed=self.variant == PRINTED_VARIANT).name
-        settings = StudySettings(**given)
+            given["method"] = DEFAULT_METHOD.name
+        settings = StudySettings.from_dict(given).checked(self.federation)
         StudyBudget.of(self.federation, settings)
-        return settings.checked(self.federation)
+        return settings
 
     @property
     def settings_(self) -> dict[str, Any]:
@@ -202,31 +220,32 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
     @property
     def budget(self) -> StudyBudget:
         """What the settings allow to be spent."""
-        return StudyBudget.of(self.federation, self.check())
+        return StudyBudget.of(self.federation, self._filled_settings())
 
     @property
     def needs_overlap(self) -> bool:
         """Whether two columns without common subjects are an error."""
-        return self.check().record.needs_overlap
+        return self._filled_settings().record.needs_overlap
 
     # ---- fitting -------------------------------------------------------------------------
 
     def fit(
         self,
         tables: Mapping[str, Any],
-        id: str | None = None,
         *,
+        id: str | None = None,
         policies: Mapping[str, Policy] | None = None,
         ledger: str | Path | Ledger | None = None,
         vault: str | Path | Vault | None = None,
         progress: Progress | None = None,
+        rows_at_once: int = ROWS_IN_MEMORY,
     ) -> Synthesizer:
         """This synthesizer, fitted on one table per party in this process.
 
         Parameters
         ----------
-        tables : party name -> pandas or polars DataFrame; a subject absent from a party's table is
-            a missing block
+        tables : party name -> pandas or polars DataFrame, or the path of a file; a subject absent from a party's table
+            is a missing block. Of a Parquet file, or a folder of them, one column at a time is read
         id : name of the subject-id column, if it differs from the federation's
         policies : party name -> what that party allows; none means no limits
         ledger : where releases are recorded; a file also counts what earlier studies spent
@@ -234,25 +253,52 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             means that caps count what is in `ledger`. Rules that it remembers must be among `policies`. People who
             withdrew, as it knows, are left out of all tables
         progress : called with (what, done, total); None shows a bar in notebooks, and nothing elsewhere
+        rows_at_once : tables with more rows are not held: their columns lie in a file without a name where the system
+            keeps temporary files (`TMPDIR`), and are read one at a time. The numbers are the same. With an engine, the
+            rows that a worker works on
         """
-        needs_overlap = self.needs_overlap
+        rows_at_once = check_at_least_one(rows_at_once, "rows_at_once")
+        self.check()  # before a table is read
         rule = self.federation.id if id is None else IdRule(name=id, rules=self.federation.id.rules)
-        frames = {name: to_polars(table, name) for name, table in tables.items()}
-        if vault is not None:
-            frames = leave_out_withdrawn(vault.folder if isinstance(vault, Vault) else Path(vault), frames, rule)
-        aligned = align_tables(self.federation, frames, rule, need_overlap=needs_overlap)
-        if not needs_overlap and self._settings_where(complete=knows_everybody(aligned)).record.needs_overlap:
-            aligned = align_tables(self.federation, frames, rule, need_overlap=True)
-        for note in (note for table in aligned.values() for note in table.notes()):
-            warnings.warn(str(note), CellsWarning, stacklevel=2)
         with ExitStack() as opened:
+            engine = self.open_engine()
+            if engine is not None:
+                opened.callback(engine.close)
+            frames = self._open_tables(tables, engine, rows_at_once, whole=vault is not None)
+            if vault is not None:
+                frames = leave_out_withdrawn(vault.folder if isinstance(vault, Vault) else Path(vault), frames, rule)
+            aligned = self._align(frames, rule, rows_at_once)
             if vault is not None and not isinstance(vault, Vault):
                 vault = opened.enter_context(Vault.open(vault))
             accounts = None if vault is None else open_accounts(vault, self.federation, frames, rule)
             book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
             self.fit_aligned(aligned, policies=policies, ledger=book, vault=vault, accounts=accounts, progress=progress)
-        self._backends = {name: backend_of(table) for name, table in tables.items()}
+        held = {name: table for name, table in tables.items() if not isinstance(table, str | Path)}
+        self._backends = {name: backend_of(table) for name, table in held.items()}
         return self
+
+    def open_engine(self) -> ChunkEngine | None:
+        """The engine that `fit` would use, to be closed; None for this process. SettingsError where it cannot."""
+        address = parse_engine(self.engine, without_tls=self.engine_without_tls)
+        if address is None:
+            return None
+        check_for_engine(self.check())
+        return DaskEngine(address)
+
+    def _open_tables(
+        self, tables: Mapping[str, Any], engine: ChunkEngine | None, rows_at_once: int, *, whole: bool
+    ) -> dict[str, Any]:
+        if engine is not None:
+            return dict(open_on_engine(engine, tables, rows_at_once))
+        return {name: _open(table, name, whole=whole) for name, table in tables.items()}
+
+    def _align(self, tables: Mapping[str, RawTable], rule: IdRule, rows_at_once: int) -> dict[str, AlignedTable]:
+        """Checked and aligned tables, and a warning for every note about their cells."""
+        overlap = self.needs_overlap
+        aligned = align_tables(self.federation, tables, rule, need_overlap=overlap, rows_at_once=rows_at_once)
+        for note in (note for table in aligned.values() for note in table.notes()):
+            warnings.warn(str(note), CellsWarning, stacklevel=3)
+        return aligned
 
     def fit_aligned(
         self,
@@ -272,7 +318,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         policies, ledger, progress : as `fit` has them
         vault, accounts : an open vault, and what `open_accounts` found there
         """
-        settings = self._settings_where(complete=knows_everybody(aligned))
+        settings = self.check()
         if vault is not None:
             remember_policies(vault, accounts or {}, policies or {})
         book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
@@ -284,13 +330,14 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             aligned,
             study=study,
             noise=self._noise,
-            rng=server_generator(settings.random_state, "fit"),
+            rng=server_generator(settings.seed, "fit"),
             ledger=book if vault is None else ChargedLedger(vault.ledger, book),
             policies=policies,
             accounts=accounts,
             progress=progress or live_progress(),
         )
-        return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(book)), None)
+        named = name_sampler(settings, self.federation, result)
+        return self._adopt(FittedStudy(study, self.federation, named, result, tuple(book)), None)
 
     def fit_transport(
         self,
@@ -306,6 +353,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         server_seed: int | None = None,
     ) -> Synthesizer:
         """The same on tables that members hold, over any transport; the study begins first.
+
+        `ledger_` is then what parties were asked for, at their prices.
 
         Parameters
         ----------
@@ -331,7 +380,9 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             compute_handler=compute_handler,
             server_seed=server_seed,
         )
-        return self._price_and_adopt(name, *drive(rounds, transport), server_seed=server_seed)
+        begun, result = drive(rounds, transport)
+        settings = name_sampler(self.check(), self.federation, result)
+        return self._adopt(price_study(name, self.federation, settings, result), begun, server_seed)
 
     def make_compute_handler(self, records: RecordStore, authenticity: Authenticity) -> ComputeHandler | None:
         """The coordinator's own handler, for a strict study of two parties; None where it has no part in the sums.
@@ -341,43 +392,24 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         records : where its secret and its noise are kept; over a network they must outlive the process
         authenticity : how parties know that a public key is the coordinator's
         """
-        settings = self.check()
-        label = "" if settings.is_private else seeded_study_name(self.federation)
-        return own_handler(self.federation, settings.method, self._noise, records, authenticity, label)
-
-    def _price_and_adopt(
-        self, study: str, begun: BegunStudy, result: FitResult, server_seed: int | None = None
-    ) -> Synthesizer:
-        """This synthesizer, fitted with what `study_rounds` returned.
-
-        `ledger_` is then what parties were asked for, at their prices.
-
-        Parameters
-        ----------
-        study : its name
-        begun, result : what the rounds gave
-        server_seed : as `fit_transport` has it
-        """
-        settings = self.check()
-        entries = price_releases(
-            self.federation, self.budget, study, result, is_private=settings.is_private, variant=settings.variant
-        )
-        return self._adopt(FittedStudy(study, self.federation, settings, result, tuple(entries)), begun, server_seed)
+        return own_handler(self.federation, self.check().method, self._noise, records, authenticity)
 
     def _adopt(self, fitted: FittedStudy, begun: BegunStudy | None, server_seed: int | None = None) -> Synthesizer:
         self.study_, self.begun_ = fitted, begun
-        self._samples, self._drew_aligned, self._backends = 0, False, dict[str, str]()
-        self._server_seed = server_seed if fitted.settings.is_private else fitted.settings.random_state
+        self._backends = dict[str, str]()
+        self._rows = RowSampler(fitted, server_seed if fitted.settings.is_private else fitted.settings.seed)
         for warning in find_warnings(fitted):
-            _warn(warning, stacklevel=4)
+            warn_of(warning, stacklevel=4)
         return self
 
     def _unused_name(self) -> str:
         return f"{self.federation.name}-{secrets.token_hex(8)}"
 
     def _noise(self, party: str) -> Noise:
-        seed = self.check().random_state
-        return SecureNoise() if seed is None else SeededNoise(seed).derive(party)
+        seed = self._filled_settings().seed
+        if seed is None:
+            return SecureNoise()
+        return SeededNoise(seed, study=seeded_study_name(self.federation)).derive(party)
 
     # ---- results -------------------------------------------------------------------------
 
@@ -387,6 +419,18 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
                 "this synthesizer is not fitted yet: call fit(...) first, or Synthesizer.load(...) for a saved study"
             )
         return self.study_
+
+    def _sampler(self) -> RowSampler:
+        self._fitted()
+        return self._rows
+
+    def __copy__(self) -> Synthesizer:
+        """The same fit, whose samples do not depend on what is drawn from this one from now on."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        if hasattr(self, "_rows"):
+            made._rows = copy.copy(self._rows)
+        return made
 
     @property
     def result_(self) -> FitResult:
@@ -470,50 +514,16 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         ----------
         n_rows, aligned, conditions, missing : as `sample` has them
         """
-        check_missing(missing)
-        asked = read_conditions(self.federation, conditions or {})
-        rows = self._check_rows(n_rows, "n_rows")
-        free = bool(asked) or missing is not None
-        wanted = self._fitted().gives_aligned_rows and not free if aligned is None else aligned
-        if wanted and free:
-            raise SettingsError("aligned rows follow people as they are: neither conditions nor gaps can be chosen")
-        draw = self._aligned_draw(rows) if wanted else None
-        rng = self._next_generator()
-        if draw is None:
-            drawn, self.kept_ = self._draw_free(rows, rng, asked, missing)
-            return drawn
-        copies = rows // self.n_subjects_
-        decoded = self.result_.copula.decode((draw(rng) for _ in range(copies)), rows)
-        found, self.kept_ = keep_constraints(self.federation, add_related(self.federation, decoded), None)
-        return found
-
-    def _next_generator(self) -> np.random.Generator:
-        """Of the next sample: with a seed, the k-th has the same numbers again."""
-        self._samples += 1
-        return server_generator(self._server_seed, "sample", str(self._samples - 1))
-
-    def _draw_free(
-        self, n_rows: int, rng: np.random.Generator, asked: Conditions, missing: str | None
-    ) -> tuple[dict[ColumnKey, NDArray[np.float64]], KeptConstraints | None]:
-        """Rows that belong to nobody, and what it took to keep the constraints."""
-        copula = self.result_.copula
-
-        def draw_rows(count: int) -> dict[ColumnKey, NDArray[np.float64]]:
-            return add_related(self.federation, copula.sample(count, rng, asked, complete=missing == COMPLETE))
-
-        drawn, kept = keep_constraints(self.federation, draw_rows(n_rows), draw_rows)
-        check_met(asked, drawn)
-        if missing == AS_OBSERVED:
-            required = [key for key in self.federation.keys if self.federation.column(key).required]
-            drawn = empty_as_observed(drawn, self.missingness_, rng, asked, required)
-        return drawn, kept
+        drawn = self._sampler().draw(n_rows, aligned, conditions, missing)
+        self.kept_ = self._sampler().kept
+        return drawn
 
     def write_sample(
         self,
         folder: str | Path,
         n_rows: int | None = None,
         *,
-        rows_at_once: int = ROWS_PER_FILE,
+        rows_at_once: int = ROWS_IN_MEMORY,
         conditions: Mapping[str, Any] | None = None,
         missing: str | None = None,
     ) -> list[Path]:
@@ -533,26 +543,9 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         -----
         Counts as one sample: with a seed, the k-th sample after `fit` has the same rows again.
         """
-        check_missing(missing)
-        asked = read_conditions(self.federation, conditions or {})
-        rows, at_once = self._check_rows(n_rows, "n_rows"), self._check_rows(rows_at_once, "rows_at_once")
-        rng, kept = self._next_generator(), []
-
-        def draw_parts() -> Iterator[dict[str, pl.DataFrame]]:
-            for start in range(0, rows, at_once):
-                drawn, own = self._draw_free(min(at_once, rows - start), rng, asked, missing)
-                kept.append(own)
-                yield decode_frames(drawn, self.federation)
-
-        written = write_parts(Path(folder), draw_parts(), mark_study(self._fitted()))
-        self.kept_ = add_kept(kept)
+        written = self._sampler().write(Path(folder), n_rows, rows_at_once, conditions, missing)
+        self.kept_ = self._sampler().kept
         return written
-
-    def _check_rows(self, given: int | None, name: str) -> int:
-        rows = self.n_subjects_ if given is None else given
-        if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
-            raise SettingsError(f"{name} must be a whole number of at least 1")
-        return int(rows)
 
     def decode(self, values: Mapping[ColumnKey, NDArray[np.float64]]) -> SyntheticTables:
         """Numbers that `draw` drew, as tables.
@@ -571,22 +564,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         n_rows : None for the size of the cohort
         n_subjects : that size
         """
-        method = (self.study_.settings if hasattr(self, "study_") else self.check()).record
-        if not method.aligned_rows:
-            raise SettingsError(f"method {method.name!r} has no aligned release: its rows belong to no subject")
-        if n_rows is not None and n_rows % n_subjects:
-            raise SettingsError(f"aligned rows come in multiples of the cohort's {n_subjects} subjects")
-
-    def _aligned_draw(self, rows: int) -> AlignedDraw:
-        self.check_aligned(rows, self.n_subjects_)
-        if self.result_.draw_aligned is None:
-            raise SettingsError(
-                "aligned rows need the parties' releases, which a saved study does not keep: fit again, or "
-                "sample with aligned=False"
-            )
-        _warn(ALIGNED_ROWS, stacklevel=5)
-        self._drew_aligned = True  # the report says so
-        return self.result_.draw_aligned
+        method = (self.study_.settings if hasattr(self, "study_") else self._filled_settings()).record
+        check_aligned_rows(method, n_rows, n_subjects)
 
     def summary(self) -> str:
         """A page of text: what was fitted, what it cost, what was repaired."""
@@ -622,7 +601,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
 
         real = {} if tables is None else read_real(self.federation, tables, id)
         facts = None if regression is None else regression.to_dict(0.95)
-        return write_report(path, ReportData(self._fitted(), real, facts, aligned=self._drew_aligned))
+        return write_report(path, ReportData(self._fitted(), real, facts, aligned=self._rows.has_drawn_aligned))
 
     def plot(self, what: str = "margins", *, columns: Sequence[str] | None = None) -> go.Figure:
         """An interactive figure of the study, from the same numbers as the report's.
@@ -671,8 +650,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         return cls.from_study(load_study(path))
 
 
-def _warn(warning: StudyWarning, stacklevel: int) -> None:
-    """Python's own warning, for those that have one."""
-    category = CATEGORIES.get(warning.code)
-    if category is not None:
-        warnings.warn(readable(str(warning)), category, stacklevel=stacklevel)
+def _open(table: Any, party: str, *, whole: bool) -> Any:
+    """A party's table as polars, or a file that is read a column at a time."""
+    if not isinstance(table, str | Path):
+        return to_polars(table, party)
+    return read_table(Path(table)) if whole else open_table(Path(table))

@@ -16,8 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from verticopula.errors import SettingsError, StudyWarning
 from verticopula.estimators.bootstrap import SelectedModel, bootstrap_inference
-from verticopula.estimators.copula_errors import infer_from_copula, why_errors_are_unknown
+from verticopula.estimators.copula_errors import infer_from_copula
 from verticopula.estimators.glm_predictions import CLASSIFIED, GLMPredictions
+from verticopula.estimators.interval_reasons import why_no_intervals
+from verticopula.estimators.path_tracing import RawColumns, TracedPath
 from verticopula.estimators.printed_regression import trace_as_printed
 from verticopula.estimators.regression_checks import (
     RandomState,
@@ -29,21 +31,18 @@ from verticopula.estimators.regression_checks import (
 from verticopula.estimators.score_errors import ScoreErrors
 from verticopula.estimators.strength_selection import StrengthSelection, draw_seed
 from verticopula.estimators.synthesizer import Synthesizer
-from verticopula.formatting import join_names
 from verticopula.glm.bayes import BAYES_TUNING, Posterior, default_bar, sample_posterior
 from verticopula.glm.families import Family, find_family
 from verticopula.glm.feature_design import Features, join_features
-from verticopula.glm.feature_encoding import Coding, code_schema_column, code_table, encode_table
+from verticopula.glm.feature_encoding import Coding, code_table, encode_table
 from verticopula.glm.inference import Inference, infer_from_likelihood
 from verticopula.glm.path_plot import plot_path
 from verticopula.glm.penalties import Penalty
 from verticopula.glm.regression_inputs import (
     SINGLE_PARTY,
-    Response,
     check_rows,
     keep_complete,
     read_blocks,
-    schema_classes,
     take_response,
 )
 from verticopula.glm.regression_summary import (
@@ -56,19 +55,16 @@ from verticopula.glm.regression_summary import (
     tabulate,
 )
 from verticopula.glm.selection_intervals import selection_cuts
-from verticopula.glm.strength_path import PATH_TUNING, DevianceScale, choose_point
+from verticopula.glm.strength_path import PATH_TUNING, DevianceScale
 from verticopula.notebook import live_progress
 from verticopula.protocol.party.regression_handler import RegressionHandler
-from verticopula.protocol.raw_regression import complete_responses
 from verticopula.protocol.regression_path import FederatedPath
-from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_lifecycle import BegunStudy
-from verticopula.protocol.study_proposal import NO_CONTEXT
+from verticopula.protocol.study_proposal import MOST_ROUNDS, NO_CONTEXT
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 from verticopula.schema.progress import Progress
-from verticopula.study.fitted_study import FittedStudy
 from verticopula.study.synthetic_tables import SyntheticTables
 from verticopula.transport.delivery import Transport, drive
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -96,10 +92,10 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         otherwise their number of rows
     refit : with `bic`, compare and return maximum likelihood fits on the selected columns
     concavity : a of SCAD (3.7) and MCP (3)
-    tolerance : the paper's eps_abs = eps_rel
+    tolerance : optimality conditions hold to this share of the strength; with `as-printed`, the paper's eps_abs and
+        eps_rel
     n_strengths, strength_ratio : the path is geometric from the largest strength to this share of it
     folds : of the cross-validation
-    max_rounds : of one weighted lasso
     random_state : of the folds, and of the posterior's draws: a number, a generator of NumPy's, or None for other
         ones in every fit
     inclusion : with `bayes`, the posterior probability above which a column is selected; None for one that grows
@@ -109,6 +105,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         process: without an intercept, on unscaled columns, never refitted. `select` is then `bic` (2N f + df log N of
         the penalised fit), `bic-as-printed` (f + df log N, which selects the sparsest model) or a strength
     rho : with `as-printed`, φ of Algorithm 4; small ones diverge where parties' columns are correlated
+    max_rounds : with `as-printed`, the most iterations at one strength
 
     Attributes
     ----------
@@ -135,7 +132,8 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
     Notes
     -----
     `fit` has the tables in this process: synthetic ones are the normal input. `fit_transport` runs over raw
-    columns of parties that allow it; the coordinator then sees exact linear predictors.
+    columns of parties that allow it. The coordinator then sees exact second moments (`gaussian`), or the response and
+    the columns that models on the path want (the other families).
     """
 
     def __init__(
@@ -217,16 +215,26 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
             handlers = {name: RegressionHandler.holding(name, own) for name, own in features.items()}
             rounds = selection.trace(tuple(features), response.values, selection.settings(), "local", progress)
             path, scores = drive(rounds, InProcessTransport(handlers))
-        refitted = self._finish(path, scores, response, selection, codings)
+        traced = TracedPath(path, scores, response, selection)
+        self._finish(traced, codings)
         self._name_columns(X, codings)
         everything = join_features(list(features.values()))
         if self.select == "bayes":
             self._average(everything, response.values, selection, self._score_errors(X, federation))
         naive = self._infer(everything, response.values, selection.family)
+        refitted = traced.is_refitted
         maximised = (self.penalty == "none" and self.variant == OWN_VARIANT) or (self.select == "bic" and refitted)
         self.naive_inference_: Inference | None = naive
         self._cuts: Floats | None = self._find_cuts(everything, naive, selection) if refitted else None
-        self.no_intervals_ = self._why_no_intervals(X, maximised)
+        self.no_intervals_ = why_no_intervals(
+            X,
+            self.response_,
+            self.coef_,
+            path.designs,
+            counted=self.n_effective is not None,
+            maximised=maximised,
+            identified=naive.identified,
+        )
         if not self.no_intervals_:
             self._find_intervals(X, everything, response.values)
         self._add_warnings(
@@ -265,34 +273,25 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
 
         Privacy
         -------
-        The response and exact linear predictors leave the parties: epsilon is infinite, every party's policy must
-        name `raw-glm`, and every party's ledger says so.
+        Epsilon is infinite, every party's policy must name `raw-glm`, and every party's ledger says so. With
+        `gaussian`, exact sums and products of all columns and the response leave, and no row of anybody. With
+        other families the response leaves, and every column that a model on the path wants, as they are. Parties that
+        have columns left are told residuals, from which the response follows.
         """
         check_settings(self.get_params())
         if self.variant == PRINTED_VARIANT:
             raise SettingsError(f"variant {self.variant!r} is for tables in this process")
         if self.select == "bayes":
-            raise SettingsError(
-                "select='bayes' needs the parties' columns side by side, and raw ones stay where they are"
-            )
+            raise SettingsError("select='bayes' needs all parties' columns side by side, which raw ones are not")
+        if self.select == "cv" and self.folds > MOST_ROUNDS:
+            raise SettingsError(f"between organisations a cross-validation has at most {MOST_ROUNDS} folds")
         key = federation.response if response is None else ColumnKey.parse(response)
         name = study or (begun.study if begun is not None else f"{federation.name}-glm-{secrets.token_hex(8)}")
 
-        def protocol() -> Rounds[tuple[FederatedPath, list[float], Floats, StrengthSelection]]:
-            context = NO_CONTEXT if begun is None else begun.context
-            values, subjects = yield from complete_responses(federation, key, name, context)
-            codings = [code_schema_column(federation.column(k)) for k in federation.keys if k != key]
-            selection = self._selection(values.size, None, sum(len(coding.names) for coding in codings))
-            selection.check_response(values)
-            settings = selection.settings(subjects=subjects, response=key)
-            # A party with nothing but the response has no part in the iteration.
-            names = tuple(p.name for p in federation.parties if {c.name for c in p.columns} != {key.column})
-            path, scores = yield from selection.trace(names, values, settings, name, progress)
-            return path, scores, values, selection
-
-        path, scores, values, selection = drive(protocol(), transport)
-        classes = schema_classes(federation.column(key)) if self.family == CLASSIFIED else None
-        self._finish(path, scores, Response(values, classes, str(key)), selection, None)
+        context = NO_CONTEXT if begun is None else begun.context
+        raw = RawColumns(federation, key, name, context, lambda rows, features: self._selection(rows, None, features))
+        by_moments = self.family == "gaussian"
+        self._finish(raw.trace_moments(transport) if by_moments else raw.trace_columns(transport, progress), None)
         return self._warned()
 
     def _selection(self, n_rows: int, n_subjects: int | None, n_features: int) -> StrengthSelection:
@@ -304,7 +303,6 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
             self.select,
             self.refit and self.variant == OWN_VARIANT,
             self.tolerance,
-            self.max_rounds,
             self.n_strengths,
             self.strength_ratio,
             self.folds,
@@ -331,15 +329,9 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
             progress=progress,
         )
 
-    def _finish(
-        self,
-        path: FederatedPath,
-        scores: list[float],
-        response: Response,
-        selection: StrengthSelection,
-        codings: dict[str, tuple[Coding, ...]] | None,
-    ) -> bool:
-        """Choose a point of the path and keep what it says, in place of an earlier fit; whether it is a refit."""
+    def _finish(self, traced: TracedPath, codings: dict[str, tuple[Coding, ...]] | None) -> None:
+        """Keep what the chosen point of the path says, in place of an earlier fit."""
+        path, response, selection = traced.path, traced.response, traced.selection
         if not path.points:
             raise SettingsError(
                 "already at the largest strength the fit is all but perfect: a column separates or copies the response"
@@ -348,39 +340,35 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
             self.__dict__.pop(name, None)
         if response.classes is not None:
             self.classes_ = response.classes
-        self.path_, self.scores_ = path, scores
+        self.path_, self.scores_ = path, traced.scores
         self.response_, self.codings_ = response.name, codings
-        self.n_rows_, self.n_effective_ = response.values.size, selection.n_effective
-        chosen = choose_point(scores) if scores else len(path.points) - 1
-        point = path.points[chosen]
-        fitted = point.refit or point if scores and selection.by_criterion else point
+        self.n_rows_, self.n_effective_ = traced.n_rows or response.values.size, selection.n_effective
+        point, fitted = traced.point, traced.fitted
         self.coef_ = self._by_party(fitted.coef)
         self.intercept_ = fitted.intercept
         self.feature_names_ = {name: design.names for name, design in path.designs.items()}
         self.n_features_in_ = sum(len(design.sources) for design in path.designs.values())
         self.strength_ = point.strength
-        self.explained_ = DevianceScale(selection.family, response.values).explained(fitted.loss)
+        self.explained_ = traced.explained
         self.converged_ = bool(fitted.converged and point.converged)
         self.inference_: Inference | None = None
         self.naive_inference_ = None
         self._cuts = None
-        self.no_intervals_ = "they need the parties' columns side by side, which stay where they are"
+        self.no_intervals_ = "there are none for a regression on raw columns"
         self.warnings_: tuple[str, ...] = ()
         self._add_warnings(
             path_warnings(
                 path,
-                scores,
-                chosen,
+                traced.scores,
+                traced.chosen,
                 response.values,
                 family=self.family,
                 penalty=self.penalty,
-                max_rounds=self.max_rounds,
                 refits=selection.settings().refit is not None,
                 averaged=self.select == "bayes",
                 converged=self.converged_,
             )
         )
-        return fitted is not point
 
     def _name_columns(self, X: Any, codings: Mapping[str, tuple[Coding, ...]]) -> None:
         """Set scikit-learn's `feature_names_in_` where one DataFrame was given whose columns have names."""
@@ -416,7 +404,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
             family,
             n_effective=self.n_effective_,
             fit_intercept=self.fit_intercept,
-            random_state=selection.seed,
+            seed=selection.seed,
             score_errors=None if errors is None else errors.draw,
         )
         usual = default_bar(self.n_effective_) if errors is None else BAYES_TUNING.known_errors_bar
@@ -425,7 +413,7 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         offset = features.values @ coef
         self.coef_ = self._by_party(coef)
         self.intercept_ = family.best_intercept(offset, y) if self.fit_intercept else 0.0
-        self.explained_ = DevianceScale(family, y).explained(family.loss(offset + self.intercept_, y))
+        self.explained_ = DevianceScale.of_response(family, y).explained(family.loss(offset + self.intercept_, y))
         ends = np.cumsum([len(design.sources) for design in self.path_.designs.values()])[:-1]
         self.inclusion_ = dict(zip(self.path_.designs, np.split(found.inclusion, ends), strict=True))
         self._add_warnings(posterior_warnings(found))
@@ -443,31 +431,6 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
         assert naive.covariance is not None
         cuts = selection_cuts(naive.estimate[first:], naive.covariance[first:, first:], groups, selection.charge)
         return np.append(np.zeros(first), cuts)
-
-    def _why_no_intervals(self, tables: Any, maximised: bool) -> str:
-        """Why no honest intervals can be given; empty where they can."""
-        study = getattr(tables, "study", None)
-        if study is None or not self.response_:
-            counted = (
-                "" if self.n_effective is not None else ". Each row counts as a subject: n_effective says otherwise"
-            )
-            return f"the rows do not say how they came about, so nobody knows their errors{counted}"
-        if not maximised:
-            return "they need penalty 'none', or select 'bic' with a refit of the selected columns"
-        if self.naive_inference_ is None or not self.naive_inference_.identified:
-            return "the selected columns are linearly dependent"
-        used = self._used_columns()
-        if changed := sorted(used & tables.changed_columns()):
-            return f"not as they were sampled: {join_names(changed)}"
-        return why_errors_are_unknown(study, tables.posterior_draws) or _unknown_pair(study, used)
-
-    def _used_columns(self) -> set[str]:
-        """The model's columns and the response, as `party.column`."""
-        used = {self.response_}
-        for party, design in self.path_.designs.items():
-            chosen = np.add.reduceat(self.coef_[party] != 0.0, design.starts[:-1]) > 0
-            used |= {f"{party}.{name}" for name, kept in zip(design.sources, chosen, strict=True) if kept}
-        return used
 
     def _find_intervals(self, tables: SyntheticTables, features: Features, y: Floats) -> None:
         """Intervals from the known errors of the copula behind the tables."""
@@ -618,11 +581,3 @@ class VerticalGLM(GLMPredictions, BaseEstimator):  # type: ignore[misc]
             self.n_effective_,
             self._cuts,
         )
-
-
-def _unknown_pair(study: FittedStudy, used: set[str]) -> str:
-    """Two of these columns that nobody has both of, in words; empty where there are none."""
-    for pair in study.result.unidentified:
-        if {pair.first.partition("=")[0], pair.second.partition("=")[0]} <= used:
-            return f"nobody has both {pair.first} and {pair.second}, so their correlation is not known"
-    return ""

@@ -48,7 +48,16 @@ class Expected:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Expected errors by method and unit, what they assume, and one sentence of advice."""
+    """Expected errors by method and unit, what they assume, and one sentence of advice.
+
+    Attributes
+    ----------
+    n_subjects, epsilon, delta : as they were asked for
+    typical_correlation : size of the correlations that is assumed
+    observed : party -> share of the people whom it knows
+    rows : one for each method and unit
+    advice : which method, and how far its results can be trusted
+    """
 
     n_subjects: int
     epsilon: float

@@ -25,7 +25,7 @@ from verticopula.privacy.root_finding import bisect
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.defaults import DEFAULT_DELTA, DEFAULT_ROUNDS, TYPICAL_CORRELATION
 from verticopula.schema.federation import Federation
-from verticopula.schema.methods import METHODS, REFINED, STRICT, VCDS, find_method, releases_sums
+from verticopula.schema.methods import DEFAULT_METHOD, METHODS, STRICT, find_method, releases_sums
 from verticopula.schema.study_settings import can_have, check_parties
 from verticopula.schema.units import Unit
 from verticopula.simulate.assumptions import AssumedPresence
@@ -74,7 +74,7 @@ FORECAST_SIZE = ForecastSize()
 def forecast(
     federation: Federation,
     n_subjects: int,
-    epsilon: float,
+    epsilon: float | None = None,
     *,
     delta: float = DEFAULT_DELTA,
     units: Sequence[str] | None = None,
@@ -91,11 +91,10 @@ def forecast(
     Parameters
     ----------
     n_subjects : size of the cohort
-    epsilon : the same for all units; half for the ranks
+    epsilon : the same for all units; half for the ranks. None for the methods' default, if they have the same
     delta : used for units `block` and `person`
     units : all that the methods have if not given; without `person` where parties have an epsilon of their own
-    methods : `vcds` and `refined` if not given, and `strict` where it is possible; `strict` has rows for units `block`
-        and `person` only
+    methods : `strict` if not given, which has rows for units `block` and `person` only
     observed : party -> share of the cohort it knows, in (0, 1]; 1 if not given
     together : two parties -> share that both know; about the product of their shares if not given
     log_odds : blocks are missing at random: log odds of presence per standard deviation of a mixture of what the
@@ -109,6 +108,7 @@ def forecast(
     """
     check_size(n_subjects, typical_correlation)
     units, methods = choose_rows(federation, units, methods)
+    epsilon = _common_epsilon(methods) if epsilon is None else epsilon
     presence = check_presence(federation, observed or {}, together or {}, log_odds)
     known_shares = check_shares(federation, shares or {})
     setting = SimulationSetting(federation, n_subjects, typical_correlation, presence, known_shares, random_state)
@@ -141,9 +141,8 @@ def choose_rows(
     federation: Federation, units: Sequence[str] | None, methods: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
     """Units and methods of a forecast; SettingsError for methods that there are not, or not at these units."""
-    asked = [find_method(method) for method in methods or ()]
-    known = asked if methods is not None else [one for one in (VCDS, REFINED, STRICT) if can_have(federation, one)]
-    for method in asked:
+    known = [DEFAULT_METHOD] if methods is None else [find_method(method) for method in methods]
+    for method in known:
         check_parties(federation, method)
         if units and not any(Unit.parse(unit) in method.units for unit in units):
             able = " and ".join(repr(unit.value) for unit in Unit if unit in method.units)
@@ -153,6 +152,14 @@ def choose_rows(
         possible = [unit for unit in Unit if any(unit in method.units for method in known)]
         units = [unit.value for unit in possible if not (own and unit is Unit.PERSON)]
     return list(dict.fromkeys(units)), list(dict.fromkeys(method.name for method in known))
+
+
+def _common_epsilon(methods: Sequence[str]) -> float:
+    """The default of all these methods; SettingsError where they have several."""
+    found = {METHODS[method].default_epsilon for method in methods}
+    if len(found) != 1:
+        raise SettingsError("these methods have different defaults of epsilon; give one for all")
+    return found.pop()
 
 
 def _simulate_ranking(

@@ -27,10 +27,17 @@ from verticopula.schema.columns import ColumnKey
 from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import OWN_VARIANT
+from verticopula.schema.setting_choices import AUTO_SAMPLER, BINOMIAL_SAMPLER
 from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
-from verticopula.stats.copula import latent_count
 from verticopula.stats.margin_cells import to_unit
+from verticopula.stats.sampler_choice import (
+    BINOMIAL_COST,
+    SAMPLER_TUNING,
+    choose_sampler,
+    count_comparisons,
+    describe_work,
+)
 from verticopula.stats.strict.noise_budget import plan_strict_budget
 from verticopula.storage.known_tables import NO_ACCOUNT, TableAccount
 from verticopula.study.study_warnings import gravest_first, warn_of_unit
@@ -46,15 +53,12 @@ class SpendingThresholds:
     narrow : share of the public range, on the column's scale, in which 98 of 100 values lie
     clamped : share of a column's values outside its bounds
     cap_used : share of a cap
-    comparisons : of the exact sampler; 3e11 are about a minute of one core of the machine in
-        benchmarks/results/growth.json
     """
 
     few_subjects: int = 100
     narrow: float = 0.05
     clamped: float = 0.5
     cap_used: float = 0.8
-    comparisons: float = 3e11
 
 
 SPENDING_AT = SpendingThresholds()
@@ -82,14 +86,14 @@ def warn_before_spending(
     spent : what the ledger holds that caps are counted on
     accounts : party -> whose budget its releases are charged to; None where no vault keeps track
     """
-    n_subjects = next(iter(tables.values())).observed().shape[0]
+    n_subjects = next(iter(tables.values())).n_subjects
     needed = bool(policies) or _counts_comparisons(settings)
     proposed = propose_releases(federation, settings, tables) if needed else []
     found = [
         *_missing_blocks(settings, tables),
         *_size(n_subjects),
         *_ranges(tables),
-        *_sampler(settings, tables),
+        *_sampler(federation, settings, tables),
         *_unit(settings, proposed),
         *_refusals(federation, settings, policies or {}, proposed),
         *_caps(settings, policies or {}, list(spent), accounts or {}, proposed),
@@ -116,7 +120,7 @@ def _size(n_subjects: int) -> Iterator[StudyWarning]:
 def _ranges(tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
     wide, clamped = [], []
     for name, table in tables.items():
-        for column in table.party.columns:
+        for column in table.party.columns if table.source is None else ():  # values on an engine stay there
             cells = table.columns[column.name]
             values = cells.values[cells.observed]
             if column.bounds is None or values.size < 2 or cells.has_open_mark:
@@ -155,22 +159,41 @@ def _unit(settings: StudySettings, proposed: list[Release]) -> Iterator[StudyWar
         yield warn_of_unit(Unit.parse(str(settings.unit)), state_privacy(proposed, settings.delta))
 
 
-def _sampler(settings: StudySettings, tables: Mapping[str, AlignedTable]) -> Iterator[StudyWarning]:
-    if not settings.record.ranks or settings.sampler != "exact" or settings.variant != OWN_VARIANT:
+def _sampler(
+    federation: Federation, settings: StudySettings, tables: Mapping[str, AlignedTable]
+) -> Iterator[StudyWarning]:
+    if not settings.record.ranks or settings.sampler == BINOMIAL_SAMPLER or settings.variant != OWN_VARIANT:
         return
-    total = 0.0
-    for table in tables.values():
-        for column in table.party.columns:
-            n = float(table.columns[column.name].observed.sum())
-            total += latent_count(column) * n * (n - 1.0) / 2.0
-    if total > SPENDING_AT.comparisons:
+    counts, n_subjects = _observed_counts(tables), next(iter(tables.values())).n_subjects
+    rounds = StudyBudget.of(federation, settings).rounds
+    total = count_comparisons(federation, counts, n_subjects, rounds)
+    if settings.sampler == AUTO_SAMPLER:
+        is_exact = total <= SAMPLER_TUNING.comparisons
+        yield StudyWarning(
+            "auto-sampler",
+            "note",
+            f"Sampler auto takes {'exact coins' if is_exact else 'the binomial sampler'}",
+            f"Exact coins {'flip' if is_exact else 'would flip'} {describe_work(total)}."
+            + ("" if is_exact else f" {BINOMIAL_COST}"),
+            "--sampler exact or --sampler binomial chooses one of them.",
+        )
+    elif total > SAMPLER_TUNING.comparisons:
         yield StudyWarning(
             "slow-sampler",
             "note",
-            f"The exact sampler will flip {total / 1e9:,.0f} billion comparisons",
+            f"The exact sampler will flip {describe_work(total)}",
             "Its work grows with the square of the number of people, that of the binomial sampler with the number.",
-            "--sampler binomial is faster. It draws each comparison twice, at half the epsilon: less accurate.",
+            f"--sampler binomial is faster. {BINOMIAL_COST}",
         )
+
+
+def _observed_counts(tables: Mapping[str, AlignedTable]) -> dict[ColumnKey, int]:
+    """How many subjects have a value, by column."""
+    return {
+        ColumnKey(name, column): int(cells.observed.sum())
+        for name, table in tables.items()
+        for column, cells in table.columns.items()
+    }
 
 
 def without_cells(found: Iterable[StudyWarning]) -> list[StudyWarning]:
@@ -335,13 +358,8 @@ def propose_releases(
     settings : what is asked for, checked
     tables : party -> its table, of which only who has a value is looked at
     """
-    counts = {
-        ColumnKey(name, column): int(cells.observed.sum())
-        for name, table in tables.items()
-        for column, cells in table.columns.items()
-    }
-    n_subjects = next(iter(tables.values())).observed().shape[0]
-    budget = StudyBudget.of(federation, settings)
+    counts, n_subjects = _observed_counts(tables), next(iter(tables.values())).n_subjects
+    budget = choose_sampler(federation, StudyBudget.of(federation, settings), counts, n_subjects)
     pricings = {
         p.name: Pricing("", p.name, settings.is_private, federation.bounds_from_data) for p in federation.parties
     }
@@ -372,7 +390,7 @@ def _stand_ins(
     """
     known = {name: int(table.observed().any(axis=1).sum()) for name, table in tables.items()}
     people = {key: known[key.party] for key in federation.keys}
-    plan = plan_strict_budget(federation, budget, people, next(iter(tables.values())).observed().shape[0])
+    plan = plan_strict_budget(federation, budget, people, next(iter(tables.values())).n_subjects)
     person = max(plan.totals.values(), default=plan.mu)
     return [
         pricing.gram(known[name], plan.totals.get(name, person), person, joint="planned")

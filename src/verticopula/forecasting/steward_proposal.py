@@ -45,7 +45,7 @@ def propose_to_stewards(
         found[party.name] = StewardStudy(
             federation,
             settings,
-            next(iter(tables.values())).observed().shape[0],
+            next(iter(tables.values())).n_subjects,
             proposed,
             without_cells(warnings),
             is_over=False,

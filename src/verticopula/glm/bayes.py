@@ -43,6 +43,7 @@ from verticopula.glm.central_solver import null_point
 from verticopula.glm.families import Family
 from verticopula.glm.feature_design import Features, standardise
 from verticopula.glm.lasso import group_norms
+from verticopula.privacy.root_finding import halve_until_lower
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -64,6 +65,7 @@ class BayesTuning:
     smallest_size : in standard errors
     size_ratio : of neighbouring sizes
     size_width : a size's standard deviation, in distances to the next one
+    size_quantile, size_room : the largest size is so much of this quantile of what was drawn
     kept_covariance : share of the covariances between the columns' errors that is believed
     passes : of sampling, and fitting the quadratic again
     layouts : passes in which the sizes are laid out anew
@@ -80,6 +82,8 @@ class BayesTuning:
     smallest_size: float = 2.0
     size_ratio: float = 1.12
     size_width: float = 0.5
+    size_quantile: float = 0.95
+    size_room: float = 1.1
     kept_covariance: float = 0.5
     passes: Mapping[str, int] = field(default_factory=lambda: {"gaussian": 3, "binomial": 10, "poisson": 10})
     layouts: int = 3
@@ -184,7 +188,7 @@ def sample_posterior(
     *,
     n_effective: float | None = None,
     fit_intercept: bool = True,
-    random_state: int = 0,
+    seed: int = 0,
     score_errors: DrawScoreErrors | None = None,
 ) -> Posterior:
     """Draw from the posterior and average.
@@ -197,7 +201,7 @@ def sample_posterior(
     """
     share = 1.0 if n_effective is None else n_effective / y.size
     sampler = _Sampler(features, y, family, share, score_errors, fit_intercept=fit_intercept)
-    return sampler.run(np.random.default_rng(random_state))
+    return sampler.run(np.random.default_rng(seed))
 
 
 class _Sampler:
@@ -237,7 +241,8 @@ class _Sampler:
         for number in range(BAYES_TUNING.passes[self._family.name]):
             some = self._sample(self._approximate(some), prior, chain, BAYES_TUNING.sweeps, rng).some
             if number < BAYES_TUNING.layouts:
-                prior = self._lay_out(1.1 * np.quantile(self._norms(some), 0.95, axis=0), errors)
+                largest = np.quantile(self._norms(some), BAYES_TUNING.size_quantile, axis=0)
+                prior = self._lay_out(BAYES_TUNING.size_room * largest, errors)
                 chain.weights = prior.even_weights()
         quadratic = self._approximate(some)
         chains = [chain, *(_Chain(ridge.copy(), prior.even_weights(), noise) for _ in range(BAYES_TUNING.chains - 1))]
@@ -325,13 +330,10 @@ class _Sampler:
             loss = self._family.loss(self._rows @ coef, self._y)
             return self._share * self._y.size * loss + 0.5 * float(penalty @ coef**2)
 
-        before, share = objective(start), 1.0
-        for _ in range(BAYES_TUNING.ridge_halvings):
-            coef = start + share * (target - start)
-            if objective(coef) <= before:
-                return coef
-            share /= 2.0
-        return start
+        step, before = target - start, objective(start)
+        return start + step * halve_until_lower(
+            lambda share: objective(start + share * step), before, BAYES_TUNING.ridge_halvings
+        )
 
     def _lay_out(self, sizes: Floats, errors: Floats) -> Prior:
         grids = [

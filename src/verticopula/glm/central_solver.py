@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from verticopula.glm.families import Family
@@ -21,6 +22,7 @@ from verticopula.glm.lasso import (
     largest_strength,
     solve_lasso,
 )
+from verticopula.privacy.root_finding import halve_until_lower
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -71,7 +73,9 @@ def maximise_likelihood(
 def make_solver(design: Standardised, y: Floats, family: Family, null: Point, *, fit_intercept: bool) -> WeightedSolver:
     """The solver for a family, on standardised columns."""
     if family.name == "gaussian":
-        return _GramSolver(design, y, null.intercept)
+        centred, columns = y - null.intercept, design.columns
+        gram = columns.T @ columns / y.size
+        return GramSolver(gram, columns.T @ centred / y.size, float(np.mean(centred**2)), design.starts)
     return _NewtonSolver(design, y, family, fit_intercept=fit_intercept)
 
 
@@ -89,15 +93,18 @@ def violations(coef: Floats, gradient: Floats, weights: Floats, starts: Ints) ->
     return np.where(norms > 0.0, group_norms(gradient + scale * coef, starts), inside)
 
 
-class _GramSolver:
-    """Gaussian: everything is in the Gram matrix, so a solution costs nothing that grows with the rows."""
+class GramSolver:
+    """Gaussian: everything is in the Gram matrix, so a solution costs nothing that grows with the rows.
 
-    def __init__(self, design: Standardised, y: Floats, intercept: float) -> None:
-        self._starts = design.starts
-        self._gram = np.ascontiguousarray(design.columns.T @ design.columns / y.size)
-        self._linear = design.columns.T @ (y - intercept) / y.size
-        self._square = float(np.mean((y - intercept) ** 2))
-        self._curvatures = group_curvatures(self._gram, design.starts)
+    Parameters
+    ----------
+    gram, linear, square : means over the rows of xx', of x y and of y^2, y without the intercept of an empty model
+    starts : (G + 1,) where each group begins, and the end
+    """
+
+    def __init__(self, gram: Floats, linear: Floats, square: float, starts: Ints) -> None:
+        self._gram, self._linear, self._square, self._starts = np.ascontiguousarray(gram), linear, square, starts
+        self._curvatures = group_curvatures(self._gram, starts)
 
     def solve(self, weights: Floats, start: Point, tolerance: float) -> tuple[Point, bool]:
         coef = start.coef.copy()
@@ -119,7 +126,8 @@ class _NewtonSolver:
     def solve(self, weights: Floats, start: Point, tolerance: float) -> tuple[Point, bool]:
         columns, starts, y = self._design.columns, self._design.starts, self._y
         point = start.copy()
-        eta = columns @ point.coef + point.intercept
+        eta = self._predict(point.coef) + point.intercept
+        loss = self._family.loss(eta, y)
         for _ in range(_MAX_NEWTON_STEPS):
             residual = self._family.residual(eta, y)
             gradient = columns.T @ residual / y.size
@@ -129,14 +137,18 @@ class _NewtonSolver:
                 return point, True
             groups = np.flatnonzero((group_norms(point.coef, starts) > 0.0) | (wrong > 0.5 * tolerance))
             target = self._newton_target(point, eta, gradient, residual, weights, groups, tolerance)
-            moved = self._step_towards(target, point, eta, weights)
+            moved = self._step_towards(target, point, eta, loss, weights)
             if moved is None:
                 return point, False
-            point, eta = moved
+            point, eta, loss = moved
         return point, False
 
     def loss(self, point: Point) -> float:
-        return self._family.loss(self._design.columns @ point.coef + point.intercept, self._y)
+        return self._family.loss(self._predict(point.coef) + point.intercept, self._y)
+
+    def _predict(self, coef: Floats) -> Floats:
+        """The rows' sums over the columns whose coefficient is not zero: mostly few."""
+        return np.asarray(_sum_columns(self._design.columns, np.flatnonzero(coef), coef))
 
     def _newton_target(
         self,
@@ -151,13 +163,13 @@ class _NewtonSolver:
         """The minimum of the loss's second-order model plus the weighted norm, over the given groups."""
         starts = self._design.starts
         inside = np.concatenate([np.arange(starts[g], starts[g + 1]) for g in groups] or [np.zeros(0, dtype=np.int64)])
-        part = self._design.columns[:, inside]
         curvature = np.maximum(self._family.curvature(eta), _CURVATURE_FLOOR)
-        root = part * np.sqrt(curvature)[:, None]  # a product with its own transpose takes half the time
-        hessian = root.T @ root / eta.size
+        root_weights = np.sqrt(curvature)
+        root = _scale_columns(self._design.columns, inside, root_weights)
+        hessian = root @ root.T / eta.size  # a product with its own transpose takes half the time
         slope = gradient[inside]
-        total, across, drift = float(curvature.mean()), curvature @ part / eta.size, float(residual.mean())
         if self._intercept:  # the best intercept for every coefficient is known, so it is put in
+            total, across, drift = float(curvature.mean()), root @ root_weights / eta.size, float(residual.mean())
             hessian = hessian - np.outer(across, across) / total
             slope = slope - across * drift / total
         sizes = np.diff(starts)[groups]
@@ -180,16 +192,52 @@ class _NewtonSolver:
             target.intercept -= (drift + float(across @ (new - old))) / total
         return target
 
-    def _step_towards(self, target: Point, point: Point, eta: Floats, weights: Floats) -> tuple[Point, Floats] | None:
-        """The first of the full, half, quarter ... steps that does not raise the objective; None if none does."""
+    def _step_towards(
+        self, target: Point, point: Point, eta: Floats, loss: float, weights: Floats
+    ) -> tuple[Point, Floats, float] | None:
+        """The first of the full, half, quarter ... steps that does not raise the objective; None if none does.
+
+        With the rows' predictors and the loss there.
+        """
         starts = self._design.starts
-        change = self._design.columns @ (target.coef - point.coef) + (target.intercept - point.intercept)
-        now = self._family.loss(eta, self._y) + float(weights @ group_norms(point.coef, starts))
+        change = self._predict(target.coef - point.coef) + (target.intercept - point.intercept)
+        now = loss + float(weights @ group_norms(point.coef, starts))
         now += 1e-14 * abs(now)  # rounding must not stop a step that changes nothing else
-        for halvings in range(_MAX_HALVINGS):
-            share = 0.5**halvings
-            coef = target.coef if share == 1.0 else point.coef + share * (target.coef - point.coef)
+        there, reached = eta, loss
+
+        def coef_at(share: float) -> Floats:
+            return target.coef if share == 1.0 else point.coef + share * (target.coef - point.coef)
+
+        def objective(share: float) -> float:
+            nonlocal there, reached
             there = eta + share * change
-            if self._family.loss(there, self._y) + float(weights @ group_norms(coef, starts)) <= now:
-                return Point(coef, point.intercept + share * (target.intercept - point.intercept)), there
-        return None
+            reached = self._family.loss(there, self._y)
+            return reached + float(weights @ group_norms(coef_at(share), starts))
+
+        share = halve_until_lower(objective, now, _MAX_HALVINGS)
+        if share == 0.0:
+            return None
+        intercept = point.intercept + share * (target.intercept - point.intercept)
+        return Point(coef_at(share), intercept), there, reached
+
+
+@njit(cache=True, nogil=True)
+def _sum_columns(columns: Floats, inside: Ints, coef: Floats) -> Floats:
+    """(n,) the sum of some columns, each times its coefficient."""
+    total = np.zeros(columns.shape[0])
+    for j in inside:
+        own = columns[:, j]
+        for i in range(total.size):
+            total[i] += own[i] * coef[j]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _scale_columns(columns: Floats, inside: Ints, factors: Floats) -> Floats:
+    """(columns, n) some columns, their rows times a factor each."""
+    scaled = np.empty((inside.size, factors.size))
+    for c in range(inside.size):
+        own = columns[:, inside[c]]
+        for i in range(factors.size):
+            scaled[c, i] = own[i] * factors[i]
+    return scaled

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_FLAT = 1e-10  # a spread below this share of the size is rounding
+FLAT = 1e-10  # a spread below this share of the size is rounding
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,9 +134,9 @@ def _whiten(part: Floats, size: Floats) -> tuple[Floats, int]:
     n, d = part.shape
     if d == 1:
         spread = float(np.sqrt(np.mean(part**2)))
-        return (np.zeros((1, 1)), 0) if spread <= _FLAT * size[0] else (np.full((1, 1), 1.0 / spread), 1)
+        return (np.zeros((1, 1)), 0) if spread <= FLAT * size[0] else (np.full((1, 1), 1.0 / spread), 1)
     eigenvalues, vectors = np.linalg.eigh(part.T @ part / n)
-    kept = eigenvalues > _FLAT * max(float(np.max(size**2)), 1e-300)
+    kept = eigenvalues > FLAT * max(float(np.max(size**2)), 1e-300)
     scale = np.where(kept, 1.0 / np.sqrt(np.where(kept, eigenvalues, 1.0)), 0.0)
     return vectors * scale, int(kept.sum())
 

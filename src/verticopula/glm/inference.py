@@ -61,6 +61,8 @@ class Inference:
     estimate, standard_error : (s,)
     bias : (s,) mean of the draws or repetitions less the estimate. Intervals from draws are moved back by it; a
         bootstrap has it in its error
+    source : what the errors come from: `likelihood`, `copula` or `bootstrap`
+    n_effective : subjects that the rows stand for
     degrees_of_freedom : of the t distribution, one or (s,); infinite for the normal one
     copies : draws or repetitions behind it; 1 for the likelihood's own
     cuts : (s,) how near to 0 an estimate could have come before its column would have been dropped; None for 0

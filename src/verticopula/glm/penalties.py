@@ -7,15 +7,14 @@ All three act on the Euclidean norm of a group of coefficients; a single column 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from verticopula.errors import SettingsError
+from verticopula.schema.setting_choices import PENALTY_NAMES, PenaltyName
 
 Floats = NDArray[np.float64]
-PenaltyName = Literal["scad", "mcp", "lasso", "none"]
 
 DEFAULT_CONCAVITY = {"scad": 3.7, "mcp": 3.0, "lasso": np.inf, "none": np.inf}
 _LEAST_CONCAVITY = {"scad": 2.0, "mcp": 1.0}
@@ -37,15 +36,14 @@ class Penalty:
     @classmethod
     def build(cls, name: str, concavity: float | None = None) -> Penalty:
         """Checked; None for the usual concavity (3.7 for SCAD, 3 for MCP)."""
-        known: tuple[PenaltyName, ...] = get_args(PenaltyName)
-        if name not in known:
+        if name not in PENALTY_NAMES:
             other = {"l1": "; l1 is called lasso", "None": "; without one it is 'none'"}.get(str(name), "")
-            raise SettingsError(f"unknown penalty {name!r}; known: {', '.join(known)}{other}")
+            raise SettingsError(f"unknown penalty {name!r}; known: {', '.join(PENALTY_NAMES)}{other}")
         a = DEFAULT_CONCAVITY[name] if concavity is None else float(concavity)
         least = _LEAST_CONCAVITY.get(name)
         if least is not None and not least < a < np.inf:
             raise SettingsError(f"the concavity of {name} must be a number above {least:g}, got {a:g}")
-        return cls(known[known.index(name)], a)
+        return cls(PENALTY_NAMES[PENALTY_NAMES.index(name)], a)
 
     @property
     def is_concave(self) -> bool:

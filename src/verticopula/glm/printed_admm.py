@@ -1,7 +1,7 @@
 """Algorithm 4 as it is printed: parallel updates of all parties, one multiplier, the printed stopping rule.
 
-For comparison; the solver in use is in `admm_coordinator.py` and `admm_block.py`. As printed, every party moves from
-the same residual as if the others stood still. With a small `rho` that diverges where parties' columns are correlated.
+For comparison; the path in use is that of `gathered_columns.py`. As printed, every party moves from the same residual
+as if the others stood still. With a small `rho` that diverges where parties' columns are correlated.
 """
 
 from __future__ import annotations

@@ -89,6 +89,7 @@ class RegressionSummary:
     frame : one row per selected feature: party, column, feature, coefficient; std. error, lower and upper where they
         are known; a p-value only where noise and selection are ignored
     heading, notes : lines before and after it
+    warnings : what a reader must know, one line each
     """
 
     frame: pd.DataFrame

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.glm.families import Family
+from verticopula.privacy.root_finding import halve_until_lower
 
 Floats = NDArray[np.float64]
 
@@ -48,20 +49,20 @@ class RowEffects:
         if first:
             coef[0] = start[0] + float(mean @ start[1:])
         eta = rows @ coef
-        loss = self.family.loss(eta, y)
         for _ in range(_STEPS):
             hessian = (rows.T * self.family.curvature(eta)) @ rows
             step = -self._solve(hessian, rows.T @ self.family.residual(eta, y))
-            for _ in range(_HALVINGS):
-                moved = rows @ (coef + step)
-                reached = self.family.loss(moved, y)
-                if reached <= loss:
-                    break
-                step = step / 2.0
-            coef, eta, loss = coef + step, moved, min(reached, loss)
+            step = step * self._share_of(rows @ step, eta, y)
+            coef, eta = coef + step, eta + rows @ step
             if np.max(np.abs(step), initial=0.0) < _SMALLEST_MOVE:
                 return self._to_data(coef, mean, scale)
         return np.full(coef.size, np.nan)
+
+    def _share_of(self, change: Floats, eta: Floats, y: Floats) -> float:
+        """How much of a step to go: as far as the loss does not rise, or a little where it rises everywhere."""
+        loss = self.family.loss(eta, y)
+        share = halve_until_lower(lambda part: self.family.loss(eta + part * change, y), loss, _HALVINGS)
+        return share or 0.5**_HALVINGS
 
     def gradients(self, columns: Floats, coef: Floats, loadings: tuple[Floats, Floats]) -> Floats:
         """(s or s + 1, q, q) symmetric: coefficients move by the sum of their own times D if correlations move by D.

@@ -62,6 +62,8 @@ def selection_cuts(estimate: Floats, covariance: Floats, groups: NDArray[np.int6
     for group in np.unique(groups):
         places = np.flatnonzero(groups == group)
         own = covariance[np.ix_(places, places)]
+        if not np.diagonal(own).all():
+            continue  # of a perfect fit: known without error, and kept however near to 0
         wald = float(estimate[places] @ np.linalg.pinv(own, hermitian=True) @ estimate[places])
         variance = np.diagonal(own)
         others = wald - estimate[places] ** 2 / variance

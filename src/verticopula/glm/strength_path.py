@@ -39,7 +39,6 @@ class PathTuning:
     last_share : such a point may also pass for a minimum because a column that should enter is held back by less than
         the tolerance. So where weights rest, a last lasso is solved to this share of the tolerance, and they must
         rest there, too
-    sharper, sharpest : factor by which the tolerance falls where weights do not rest, and its smallest share
     most_explained, most_share_of_rows : where a path ends early: the share of the null deviance that is explained, and
         the selected columns over the rows. A bounded penalty keeps neither a logistic fit from separating the classes
         nor a linear one from interpolating; coefficients run off, and an information criterion follows them. A
@@ -52,8 +51,6 @@ class PathTuning:
     rest_slack: Mapping[str, float] = field(default_factory=lambda: {"gaussian": 10.0, "binomial": 1.0, "poisson": 1.0})
     still: float = 0.01
     last_share: Mapping[str, float] = field(default_factory=lambda: {"gaussian": 1.0, "binomial": 0.1, "poisson": 0.1})
-    sharper: float = 0.5
-    sharpest: float = 0.01
     most_explained: Mapping[str, float] = field(
         default_factory=lambda: {"gaussian": np.inf, "poisson": np.inf, "binomial": 0.8}
     )
@@ -130,22 +127,15 @@ class ConvergenceMonitor:
 
     def __init__(self, tolerance: float, family: Family) -> None:
         self.tolerance = tolerance
-        self._enough, self._least = PATH_TUNING.rest_slack[family.name] * tolerance, PATH_TUNING.sharpest * tolerance
+        self._enough = PATH_TUNING.rest_slack[family.name] * tolerance
         self._last = PATH_TUNING.last_share[family.name] * tolerance
         self._forget()
 
     def _forget(self) -> None:
         self._before, self._rate = np.inf, 0.0
 
-    def has_converged(self, change: float, *, at_once: bool = False) -> bool:
-        """Whether this change of the weights was the last.
-
-        Parameters
-        ----------
-        change : relative to the strength
-        at_once : whether the solver found its start good enough. Then the weights show how it creeps to a solution
-            and not where they go from there, and the next one has to be better.
-        """
+    def has_converged(self, change: float) -> bool:
+        """Whether this change of the weights, relative to the strength, was the last."""
         rate = change / self._before
         small = self._is_small(change, max(rate, self._rate))  # of two rates, because inexact solutions blur them
         self._before, self._rate = change, rate
@@ -154,8 +144,6 @@ class ConvergenceMonitor:
         if small:
             self.tolerance = self._last
             self._forget()
-        elif at_once:
-            self.tolerance = max(PATH_TUNING.sharper * self.tolerance, self._least)
         return False
 
     def _is_small(self, change: float, rate: float) -> bool:
@@ -164,13 +152,23 @@ class ConvergenceMonitor:
 
 
 class DevianceScale:
-    """The losses of a constant and of a perfect fit, to judge others by."""
+    """The losses of a constant and of a perfect fit, to judge others by.
 
-    def __init__(self, family: Family, y: Floats) -> None:
-        self._family, self._n_rows = family, y.size
-        # Of a constant even where no intercept is fitted: for rare classes that of eta = 0 is far too easily beaten.
-        self._null = family.loss(np.full(y.size, family.link(float(y.mean()))), y)
-        self._perfect = float(np.mean(family.saturated(y)))
+    Parameters
+    ----------
+    null : the loss of a constant, even where no intercept is fitted: for rare classes that of eta = 0 is far too
+        easily beaten
+    perfect : the loss of a perfect fit
+    """
+
+    def __init__(self, family: Family, n_rows: int, null: float, perfect: float) -> None:
+        self._family, self._n_rows, self._null, self._perfect = family, n_rows, null, perfect
+
+    @classmethod
+    def of_response(cls, family: Family, y: Floats) -> DevianceScale:
+        """From the responses themselves."""
+        null = family.loss(np.full(y.size, family.link(float(y.mean()))), y)
+        return cls(family, y.size, null, float(np.mean(family.saturated(y))))
 
     def loss(self, eta: Floats, y: Floats) -> float:
         """f of Eq. (3), not less than rounding allows to tell from a perfect fit."""

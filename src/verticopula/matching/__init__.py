@@ -1,5 +1,5 @@
 """Who is the same person at two parties: keyed hashes of ids, or private set intersection without a key.
 
-It imports errors only; the protocols may import it.
+It may import mpc and lower rooms; the protocols may import it.
 Read keyed_hashes.py first.
 """

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from verticopula.errors import SettingsError
 
-HASH_BYTES = 16
 CHECK_BYTES = 32
 FEWEST_KEY_BYTES = 16
 UNMATCHED = -1  # the place of a subject that the response's party does not know
@@ -52,18 +51,6 @@ def study_key(key: bytes, study: str) -> bytes:
 def key_check(key: bytes, study: str) -> Bytes:
     """(32,) equal for two parties that hold the same key, and nothing else about the key."""
     return np.frombuffer(hmac.digest(study_key(key, study), b"verticopula key check", "sha256"), dtype=np.uint8)
-
-
-def hash_ids(ids: pl.Series, key: bytes) -> Bytes:
-    """(n, 16) HMAC-SHA256 of each normalised id, cut to 128 bits.
-
-    Privacy
-    -------
-    To the coordinator, which does not hold the key: pseudorandom, so only that two parties' subjects are the same
-    one. To anyone with the key: the ids, by trying them all.
-    """
-    digests = b"".join(hmac.digest(key, text.encode(), "sha256")[:HASH_BYTES] for text in ids.to_list())
-    return np.frombuffer(digests, dtype=np.uint8).reshape(-1, HASH_BYTES)
 
 
 def hash_order(hashes: Bytes) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ import polars as pl
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from numpy.typing import NDArray
 
-from verticopula.matching.keyed_hashes import HASH_BYTES
+from verticopula.data.id_checks import HASH_BYTES
 
 POINT_BYTES = 32
 _PRIME = 2**255 - 19

@@ -49,6 +49,7 @@ the protocol, as long as it gets openings for one challenge and one t only: `pro
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -62,6 +63,7 @@ from verticopula.mpc.prime_field import (
     Field,
     Ints,
     add,
+    add_into,
     add_one,
     draw_field,
     expand_field,
@@ -75,17 +77,20 @@ from verticopula.mpc.prime_field import (
 )
 from verticopula.mpc.verified_cells import (
     N_COMPUTE,
+    ROWS_MULTIPLE,
     CellsStatement,
     Codes,
     HeldCells,
-    check_codes,
+    Share,
+    ShareReader,
     column_starts,
     derive_bytes,
     held_indices,
+    row_blocks,
 )
 from verticopula.privacy.noise import Keystream
 
-FOLD = 64  # k above: the dealer's work grows with it, what verifiers open shrinks with it
+FOLD = ROWS_MULTIPLE  # k above: the dealer's work grows with it, what verifiers open shrinks with it
 PROOF_VALUES = 2 * FOLD + 1
 
 
@@ -141,13 +146,10 @@ def lacked_piece(statement: CellsStatement, verifier: str) -> int:
     return lacked
 
 
-def piece_cells(held: HeldCells, piece: ProofPart) -> Field:
-    """(n, width) the cells of a part, at one of its holders."""
+def piece_shares(held: HeldCells, piece: ProofPart) -> tuple[Share, ...]:
+    """The shares whose sum is a part, at one of its holders."""
     shares = dict(zip(held_indices(held.index), (held.first, held.second), strict=True))
-    total = shares[piece.shares[0]]
-    for index in piece.shares[1:]:
-        total = add(total, shares[index])
-    return total
+    return tuple(shares[index] for index in piece.shares)
 
 
 # ---- challenges --------------------------------------------------------------------------
@@ -240,26 +242,36 @@ def expand_proof(statement: CellsStatement, seed: bytes, correction: bytes) -> E
     return ExpandedProof(values, masks)
 
 
-def fold_codes(statement: CellsStatement, codes: Codes, coefficients: ProofCoefficients) -> Field:
-    """(S, k) the dealer's u, from its own cells."""
-    check_codes(statement, codes)
-    widest = max(statement.cells)
-    table = np.zeros((len(statement.cells), widest), dtype=np.uint64)
+def fold_codes(statement: CellsStatement, codes: Codes, coefficients: ProofCoefficients) -> Iterator[Field]:
+    """(S, k) the dealer's u, from its own cells, some groups at a time.
+
+    Parameters
+    ----------
+    codes : checked
+    """
+    table = np.zeros((len(statement.cells), max(statement.cells)), dtype=np.uint64)
     for column, start in enumerate(column_starts(statement)):
         width = statement.cells[column] - 1
         table[column, :width] = coefficients.weights[start : start + width]
-    return _pad(np.take_along_axis(table.T, codes, axis=0), statement)
+    for rows in row_blocks(statement):
+        values = np.take_along_axis(table.T, codes[rows].astype(np.int64), axis=0).reshape(-1)
+        yield np.append(values, np.zeros(-values.size % FOLD, dtype=np.uint64)).reshape(-1, FOLD)
 
 
-def prove_fold(folded: Field, masks: Field, coefficients: ProofCoefficients) -> Field:
+def prove_fold(folded: Iterable[Field], masks: Field, coefficients: ProofCoefficients) -> Field:
     """(2k + 1,) the values of Q at 0, ..., 2k.
 
     Parameters
     ----------
-    folded : (S, k) u
+    folded : (S, k) u, in parts
     masks : (S,) w
     """
-    products = weighted_gram(np.column_stack([folded, masks]), coefficients.across)
+    products, done = np.zeros((FOLD + 1, FOLD + 1), dtype=np.uint64), 0
+    for part in folded:
+        groups = slice(done, done + len(part))
+        whole = np.column_stack([part, masks[groups]])
+        products = add(products, weighted_gram(whole, coefficients.across[groups]))
+        done = groups.stop
     values = [int(value) for value in np.diag(products)]
     for point in range(FOLD + 1, PROOF_VALUES):
         basis = lagrange_basis(FOLD, point)
@@ -282,7 +294,7 @@ def prove_codes(
 
 
 def prove_values(
-    statement: CellsStatement, folded: Field, coefficients: ProofCoefficients, seeds: tuple[bytes, ...]
+    statement: CellsStatement, folded: Iterable[Field], coefficients: ProofCoefficients, seeds: tuple[bytes, ...]
 ) -> bytes:
     """The same for any u, also one that is not from good cells."""
     shares = [expand_proof(statement, seed, b"") for seed in seeds]
@@ -305,9 +317,13 @@ class PieceOpening:
 
 
 def open_piece(
-    statement: CellsStatement, cells: Field, proof: ExpandedProof, coefficients: ProofCoefficients, point: int
+    shares: Sequence[Share], proof: ExpandedProof, coefficients: ProofCoefficients, point: int
 ) -> PieceOpening:
     """The three linear functions of a part's cells and proof; ProtocolError where `point` has no mask.
+
+    Parameters
+    ----------
+    shares : those that sum up to the part's cells
 
     Privacy
     -------
@@ -315,22 +331,32 @@ def open_piece(
     """
     if not is_open_point(point):
         raise ProtocolError("the point of a proof is one that the cells stand on")
-    basis = lagrange_basis(FOLD, point)
-    folded = multiply(proof.masks, basis[FOLD])
+    statement, basis = shares[0].statement, lagrange_basis(FOLD, point)
+    folded, linear, done = multiply(proof.masks, basis[FOLD]), 0, 0
     starts = np.array((*column_starts(statement), statement.width), dtype=np.int64)
-    linear = _fold_shares(
-        np.ascontiguousarray(cells),
-        starts,
-        coefficients.weights,
-        coefficients.squares,
-        coefficients.within,
-        coefficients.across,
-        basis,
-        folded,
-    )
+    readers, room = [ShareReader(share) for share in shares], np.empty((0, 0, 0), dtype=np.uint64)
+    for rows in row_blocks(statement):
+        size = rows.stop - rows.start
+        room = room if room.size else np.empty((len(readers), size, statement.width), dtype=np.uint64)
+        cells = readers[0].read(room[0, :size])
+        for number, reader in enumerate(readers[1:], start=1):
+            cells = add_into(cells, reader.read(room[number, :size]))
+        linear += int(
+            _fold_shares(
+                cells,
+                starts,
+                coefficients.weights,
+                coefficients.squares,
+                coefficients.within,
+                coefficients.across[done:],
+                basis,
+                folded[done:],
+            )
+        )
+        done += size * len(statement.cells) // FOLD
     claimed = inner_product(coefficients.within, proof.values[:FOLD])
     value = inner_product(lagrange_basis(2 * FOLD, point), proof.values)
-    return PieceOpening((claimed - int(linear)) % PRIME, value, folded)
+    return PieceOpening((claimed - linear) % PRIME, value, folded)
 
 
 @njit(cache=True, nogil=True)
@@ -389,10 +415,3 @@ def unpack_opening(statement: CellsStatement, data: bytes) -> PieceOpening:
     """An opening from bytes; ProtocolError where it is none of this statement."""
     values = unpack_field(data, (2 + folded_size(statement),))
     return PieceOpening(int(values[0]), int(values[1]), values[2:])
-
-
-def _pad(values: Field, statement: CellsStatement) -> Field:
-    """(S, k) all values row by row, and zeros at the end."""
-    out = np.zeros(folded_size(statement) * FOLD, dtype=np.uint64)
-    out[: values.size] = values.reshape(-1)
-    return out.reshape(-1, FOLD)

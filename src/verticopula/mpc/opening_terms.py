@@ -10,11 +10,15 @@ are shared as S_0 + S_1 + S_2, the last indicator as 1 less the others, so a com
 
 as in the first opening. Elements are split into limbs, and products go through floating point and stay exact
 (`prime_field.py`). Rows of people whom one of the two parties does not know are 0.
+
+Shares are made some people at a time, and what has been added up is forgotten. Of these people, those of one presence
+pattern stand together, and nothing is multiplied where a party does not know them. Sums of elements depend on no order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
@@ -27,25 +31,101 @@ from verticopula.mpc.prime_field import (
     LIMB_BITS,
     LIMB_MASK,
     LIMBS,
+    PRIME,
     PRIME_WORD,
     Field,
-    add,
-    add_one,
+    add_into,
     element,
+    join_limbs,
     multiply,
-    subtract,
 )
 from verticopula.mpc.proof_rounds import VerifiedCells
-from verticopula.mpc.sums_plan import SumsPlan, own_features, own_places, own_rows
+from verticopula.mpc.sums_plan import SumsPlan, count_rows, own_columns, own_features
 from verticopula.mpc.table_noise import check_pairs, table_bits
-from verticopula.mpc.verified_cells import column_starts, held_indices
+from verticopula.mpc.verified_cells import NUMBERS_AT_ONCE, ShareReader, column_starts, held_indices
 from verticopula.mpc.verified_sums import gram_term, make_map, map_records
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-_RECORD_ROWS = 8 * BLOCK_ROWS  # records that are made at a time
-_TABLE_ROWS = BLOCK_ROWS // 8  # rows whose limbs of all columns stay in the processor's cache
+_PEOPLE_NUMBERS = 4 * NUMBERS_AT_ONCE  # of one share of everybody's cells, made at a time
+_FEWEST_PEOPLE = 1024  # at a time, however many numbers they have
+_FEWEST_ALIKE = 128  # people of one pattern; where there are fewer, patterns are put together
+_SPLIT_ROWS = 64  # people whose numbers stay in the processor's cache
+_ALL_BITS = np.uint64(2**64 - 1)
+_TABLE_ROWS = BLOCK_ROWS // 4  # rows whose limbs of some columns stay in the processor's cache
+
+
+# ---- people ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False)
+class _People:
+    """Both shares of the cells of some people.
+
+    Attributes
+    ----------
+    patterns : (n,) their presence patterns
+    places : party -> (n,) where a person's row is among those of the party; -1 where it knows nothing
+    both, second : party -> (rows, numbers) the sum of both shares, and the second share
+    """
+
+    patterns: Ints
+    places: Mapping[str, Ints]
+    both: Mapping[str, Field]
+    second: Mapping[str, Field]
+
+    def alike(self, present: Bools) -> Iterator[tuple[Ints, list[str]]]:
+        """Numbers of those of one pattern, and the parties that know them; rare patterns together.
+
+        Parameters
+        ----------
+        present : (P, parties of `places`) whom they know
+        """
+        order = np.argsort(self.patterns, kind="stable")
+        counts = np.bincount(self.patterns, minlength=len(present))
+        common = np.flatnonzero(counts >= _FEWEST_ALIKE)
+        ends, names = np.cumsum(counts), np.array(list(self.places))
+        for pattern in common[present[common].any(axis=1)].tolist():
+            yield order[ends[pattern] - counts[pattern] : ends[pattern]], names[present[pattern]].tolist()
+        rare = np.flatnonzero(~np.isin(self.patterns, common))
+        if present[self.patterns[rare]].any():
+            yield rare, names[present[np.unique(self.patterns[rare])].any(axis=0)].tolist()
+
+
+def _read_people(plan: SumsPlan, dealt: Mapping[str, VerifiedCells], present: Bools) -> Iterator[_People]:
+    """Everybody, some people at a time. What is there for one step is overwritten in the next."""
+    readers = {party: (ShareReader(c.held.first), ShareReader(c.held.second)) for party, c in dealt.items()}
+    widths = {party: cells.held.statement.width for party, cells in dealt.items()}
+    step = min(max(_PEOPLE_NUMBERS // sum(widths.values()), _FEWEST_PEOPLE), plan.pattern_of.size)
+    room = {party: np.empty((2, step, width), dtype=np.uint64) for party, width in widths.items()}
+    for start in range(0, plan.pattern_of.size, step):
+        patterns = plan.pattern_of[start : start + step]
+        places, both, second = {}, {}, {}
+        for number, (party, own) in enumerate(readers.items()):
+            known = present[patterns, number]
+            places[party] = np.where(known, np.cumsum(known) - 1, -1)
+            size = int(known.sum())
+            first, second[party] = (r.read(out[:size]) for r, out in zip(own, room[party], strict=True))
+            both[party] = add_into(first, second[party])
+        yield _People(patterns, places, both, second)
+
+
+def _present(plan: SumsPlan, dealt: Mapping[str, VerifiedCells]) -> Bools:
+    """(P, dealers) whom the parties know that have dealt cells."""
+    return plan.weights[:, [plan.parties.index(party) for party in dealt]] > 0
+
+
+def _dealt(plan: SumsPlan, cells: Mapping[str, VerifiedCells]) -> dict[str, VerifiedCells]:
+    """The proven cells of every party that knows somebody; ProtocolError where some are missing."""
+    dealers = [party for party in plan.parties if count_rows(plan, party)]
+    if set(dealers) != set(cells):
+        raise ProtocolError("sums are taken of the proven cells of every party that knows somebody")
+    return {party: cells[party] for party in dealers}
+
+
+# ---- the first opening -------------------------------------------------------------------
 
 
 def products_term(plan: SumsPlan, cells: Mapping[str, VerifiedCells]) -> Field:
@@ -55,35 +135,40 @@ def products_term(plan: SumsPlan, cells: Mapping[str, VerifiedCells]) -> Field:
     ----------
     cells : party -> its proven cells, as the compute party holds them, of every party that knows somebody
     """
-    return gram_term(_record_blocks(plan, cells))
+    return gram_term(plan.width, _record_blocks(plan, _dealt(plan, cells)))
 
 
-def _record_blocks(plan: SumsPlan, cells: Mapping[str, VerifiedCells]) -> Iterator[tuple[Field, Field]]:
-    """Both shares of some whole records at a time."""
-    maps = {
-        party: make_map(held.held.statement, own_features(plan, party)) for party, held in _dealt(plan, cells).items()
-    }
-    places = {party: own_places(plan, party) for party in maps}
-    widths = [sum(table.shape[1] for table in own_features(plan, party)) for party in plan.parties]
-    offsets = dict(zip(plan.parties, np.cumsum([0, *widths]).tolist(), strict=False))
-    for start in range(0, plan.pattern_of.size, _RECORD_ROWS):
-        patterns = plan.pattern_of[start : start + _RECORD_ROWS]
-        shares = tuple(np.zeros((patterns.size, plan.width), dtype=np.uint64) for _ in range(2))
-        for party, chosen in maps.items():
-            held = cells[party].held
-            weights = plan.weights[patterns, plan.parties.index(party)]
-            here = places[party][start : start + _RECORD_ROWS]
-            for out, number, share in zip(shares, held_indices(held.index), (held.first, held.second), strict=True):
-                map_records(share, number, here, weights, chosen, out, offsets[party])
-        yield shares[0], shares[1]
+def _record_blocks(plan: SumsPlan, dealt: Mapping[str, VerifiedCells]) -> Iterator[tuple[Ints, Field, Field]]:
+    """Some records at a time: which features they have, the sum of both shares, and the second share."""
+    present = _present(plan, dealt)
+    maps = {party: make_map(cells.held.statement, own_features(plan, party)) for party, cells in dealt.items()}
+    ends = np.cumsum([0, *(sum(table.shape[1] for table in own_features(plan, party)) for party in plan.parties)])
+    columns = {party: np.arange(*ends[number : number + 2]) for number, party in enumerate(plan.parties)}
+    zeroth = {party: _zeroth(cells) for party, cells in dealt.items()}
+    room = np.empty((2, BLOCK_ROWS * plan.width), dtype=np.uint64)
+    for people in _read_people(plan, dealt, present):
+        for alike, parties in people.alike(present):
+            own = np.concatenate([columns[party] for party in parties])
+            for start in range(0, alike.size, BLOCK_ROWS):
+                rows = alike[start : start + BLOCK_ROWS]
+                both, second = room[:, : rows.size * own.size].reshape(2, rows.size, own.size)
+                both[:], second[:], offset = 0, 0, 0
+                for party in parties:
+                    weights = plan.weights[people.patterns[rows], plan.parties.index(party)]
+                    places, (in_both, in_second) = people.places[party][rows], zeroth[party]
+                    map_records(people.both[party], places, weights, maps[party], both, offset, constant=in_both)
+                    map_records(people.second[party], places, weights, maps[party], second, offset, constant=in_second)
+                    offset += columns[party].size
+                yield own, both, second
 
 
-def _dealt(plan: SumsPlan, cells: Mapping[str, VerifiedCells]) -> dict[str, VerifiedCells]:
-    """The proven cells of every party that knows somebody; ProtocolError where some are missing."""
-    dealers = [party for party in plan.parties if own_rows(plan, party).any()]
-    if set(dealers) != set(cells):
-        raise ProtocolError("sums are taken of the proven cells of every party that knows somebody")
-    return {party: cells[party] for party in dealers}
+def _zeroth(cells: VerifiedCells) -> tuple[bool, bool]:
+    """Whether share 0, to which constants go, is one of both shares, and whether it is the second one."""
+    held = held_indices(cells.held.index)
+    return 0 in held, held[1] == 0
+
+
+# ---- the second opening ------------------------------------------------------------------
 
 
 def tables_term(plan: SumsPlan, cells: Mapping[str, VerifiedCells], pairs: Ints) -> Field:
@@ -98,88 +183,105 @@ def tables_term(plan: SumsPlan, cells: Mapping[str, VerifiedCells], pairs: Ints)
     """
     check_pairs(pairs, len(plan.features), plan.most_tables)
     dealt = _dealt(plan, cells)
-    columns = {column for column in np.unique(pairs).tolist() if plan.parties[plan.owners[column]] in dealt}
-    wanted = [(a, b) for a, b in pairs.tolist() if a in columns and b in columns]
-    whole = {pair: np.zeros(_limb_shape(plan, pair), dtype=np.uint64) for pair in wanted}  # of both shares' sum
-    last = {pair: np.zeros(_limb_shape(plan, pair), dtype=np.uint64) for pair in wanted}  # of the second share
-    places = {party: own_places(plan, party) for party in dealt}
-    limbs = {column: np.empty((2, _TABLE_ROWS, LIMBS * len(plan.features[column]))) for column in columns}
-    for number, start in enumerate(range(0, plan.pattern_of.size, _TABLE_ROWS)):
-        rows = min(_TABLE_ROWS, plan.pattern_of.size - start)
-        for column in columns:
-            party = plan.parties[plan.owners[column]]
-            _split_column(plan, column, dealt[party], places[party][start : start + rows], limbs[column])
-        for pair in wanted:
-            first, second = limbs[pair[0]], limbs[pair[1]]
-            whole[pair] += (first[0, :rows].T @ second[0, :rows]).astype(np.uint64)
-            last[pair] += (first[1, :rows].T @ second[1, :rows]).astype(np.uint64)
-        if number % BLOCKS_AT_ONCE == BLOCKS_AT_ONCE - 1:
-            for total in (*whole.values(), *last.values()):
-                total %= PRIME_WORD
+    counts = _count_tables(plan, dealt, pairs)
     scale = element(1 << table_bits(plan.pattern_of.size, plan.mu_tables))
-    terms = []
-    for a, b in pairs.tolist():
-        if (a, b) in whole:
-            counts = subtract(_join_limbs(whole[a, b]), _join_limbs(last[a, b]))
-        else:  # a party that knows nobody has no cells
-            counts = np.zeros((len(plan.features[a]), len(plan.features[b])), dtype=np.uint64)
-        terms.append(multiply(counts, scale).reshape(-1))
-    return np.concatenate(terms)
+    return np.concatenate([multiply(table, scale).reshape(-1) for table in counts])
 
 
-def _limb_shape(plan: SumsPlan, pair: tuple[int, int]) -> tuple[int, int]:
-    return LIMBS * len(plan.features[pair[0]]), LIMBS * len(plan.features[pair[1]])
+def _count_tables(plan: SumsPlan, dealt: Mapping[str, VerifiedCells], pairs: Ints) -> Iterator[Field]:
+    """A compute party's term of every table, without noise and not multiplied."""
+    present = _present(plan, dealt)
+    sizes = np.array([len(table) for table in plan.features])
+    ends = np.cumsum([0, *(LIMBS**2 * sizes[pairs].prod(axis=1))])
+    sums = np.zeros(ends[-1], dtype=np.int64)
+    used = np.unique(pairs)
+    columns = {party: used[plan.owners[used] == plan.parties.index(party)] for party in dealt}
+    room = np.empty((2, _TABLE_ROWS * LIMBS * int(sizes[used].sum())))
+    begin = np.zeros(len(sizes), dtype=np.int64)  # where a column's limbs are in `room`
+    blocks = 0
+    for people in _read_people(plan, dealt, present):
+        for alike, parties in people.alike(present):
+            here = [column for party in parties for column in columns[party].tolist()]
+            wanted = np.flatnonzero(np.isin(pairs, here).all(axis=1))
+            if not wanted.size:
+                continue
+            for start in range(0, alike.size, _TABLE_ROWS):
+                rows = alike[start : start + _TABLE_ROWS]
+                begin[here] = rows.size * LIMBS * (np.cumsum(sizes[here]) - sizes[here])
+                for party in parties:
+                    _split_party(plan, dealt[party], people, rows, columns[party], begin, room)
+                _multiply_tables(room[0], room[1], rows.size, begin, LIMBS * sizes, pairs[wanted], ends[wanted], sums)
+                blocks += 1
+                if blocks % BLOCKS_AT_ONCE == 0:
+                    sums %= PRIME
+    parts = np.mod(sums, PRIME).astype(np.uint64)
+    for (a, b), start, stop in zip(pairs.tolist(), ends[:-1], ends[1:], strict=True):
+        yield join_limbs(parts[start:stop].reshape(LIMBS * sizes[a], LIMBS * sizes[b]))
 
 
-def _join_limbs(parts: Field) -> Field:
-    """Sums of products of elements from those of their limbs."""
-    rows, columns = parts.shape[0] // LIMBS, parts.shape[1] // LIMBS
-    blocks = (parts % PRIME_WORD).reshape(LIMBS, rows, LIMBS, columns)
-    out = np.zeros((rows, columns), dtype=np.uint64)
-    for a in range(LIMBS):
-        for b in range(LIMBS):
-            out = add(out, multiply(np.ascontiguousarray(blocks[a, :, b]), element(1 << LIMB_BITS * (a + b))))
-    return out
-
-
-def _split_column(plan: SumsPlan, column: int, cells: VerifiedCells, places: Ints, out: Floats) -> None:
-    """Limbs of the one-hot rows of one column: of both shares' sum, and of the second share."""
-    held = cells.held
-    start = column_starts(held.statement)[column - sum(plan.n_columns[: int(plan.owners[column])])]
-    first, second = held_indices(held.index)
-    _split_rows(held.first, held.second, places, start, len(plan.features[column]), first == 0, second == 0, out)
+def _split_party(
+    plan: SumsPlan, cells: VerifiedCells, people: _People, rows: Ints, columns: Ints, begin: Ints, room: Floats
+) -> None:
+    """Limbs of the one-hot rows of a party's columns: of both shares' sum, and of the second share."""
+    party = cells.held.statement.dealer
+    own = columns - own_columns(plan, party).start
+    starts = np.array(column_starts(cells.held.statement))[own]
+    sizes = np.array(cells.held.statement.cells)[own]
+    places, shares = people.places[party][rows], (people.both[party], people.second[party])
+    for share, constant, out in zip(shares, _zeroth(cells), room, strict=True):
+        _split_columns(share, places, starts, sizes, begin[columns], constant, out)
 
 
 @njit(cache=True, nogil=True)
-def _split_rows(
-    first: Field,
-    second: Field,
-    places: Ints,
-    start: int,
-    n_cells: int,
-    first_is_zeroth: bool,
-    second_is_zeroth: bool,
-    out: Floats,
+def _split_columns(
+    share: Field, places: Ints, starts: Ints, sizes: Ints, begin: Ints, constant: bool, out: Floats
 ) -> None:
-    zero, one = np.uint64(0), np.uint64(1)
-    for row in range(places.size):
-        left_both = one if first_is_zeroth or second_is_zeroth else zero
-        left_last = one if second_is_zeroth else zero
-        place = places[row]
-        for cell in range(n_cells):
-            both, last = zero, zero
-            if place >= 0:
-                if cell < n_cells - 1:
-                    last = second[place, start + cell]
-                    both = add_one(first[place, start + cell], last)
-                    left_both = left_both - both if left_both >= both else left_both + (PRIME_WORD - both)
-                    left_last = left_last - last if left_last >= last else left_last + (PRIME_WORD - last)
-                else:
-                    both, last = left_both, left_last
-            for limb in range(2):
-                shift = np.uint64(limb * LIMB_BITS)
-                out[0, row, limb * n_cells + cell] = np.float64(np.int64((both >> shift) & LIMB_MASK))
-                out[1, row, limb * n_cells + cell] = np.float64(np.int64((last >> shift) & LIMB_MASK))
-            shift = np.uint64(2 * LIMB_BITS)
-            out[0, row, 2 * n_cells + cell] = np.float64(np.int64(both >> shift))
-            out[1, row, 2 * n_cells + cell] = np.float64(np.int64(last >> shift))
+    """Limbs of columns' one-hot rows: the lowest ones of all cells first; of each limb of a cell, all people's.
+
+    Some people at a time, whose numbers stay in the processor's cache, and without a branch for any of them.
+    """
+    known, value = np.empty(_SPLIT_ROWS, dtype=np.uint64), np.empty(_SPLIT_ROWS, dtype=np.uint64)
+    left, here = np.empty(_SPLIT_ROWS, dtype=np.uint64), np.empty(_SPLIT_ROWS, dtype=np.int64)
+    for first in range(0, places.size, _SPLIT_ROWS):
+        people = min(_SPLIT_ROWS, places.size - first)
+        for row in range(people):
+            known[row] = _ALL_BITS if places[first + row] >= 0 else np.uint64(0)
+            here[row] = max(places[first + row], 0)
+        for column in range(starts.size):
+            step = sizes[column] * places.size
+            for row in range(people):
+                left[row] = known[row] & np.uint64(constant)
+            for cell in range(sizes[column] - 1):
+                for row in range(people):
+                    value[row] = share[here[row], starts[column] + cell] & known[row]
+                    less = left[row] < value[row]
+                    left[row] += (PRIME_WORD & (np.uint64(0) - np.uint64(less))) - value[row]
+                _write_limbs(value[:people], begin[column] + cell * places.size + first, step, out)
+            _write_limbs(left[:people], begin[column] + step - places.size + first, step, out)
+
+
+@njit(cache=True, nogil=True)
+def _write_limbs(values: Field, start: int, step: int, out: Floats) -> None:
+    for row in range(values.size):
+        value = values[row]
+        out[start + row] = np.float64(np.int64(value & LIMB_MASK))
+        out[start + step + row] = np.float64(np.int64((value >> np.uint64(LIMB_BITS)) & LIMB_MASK))
+        out[start + 2 * step + row] = np.float64(np.int64(value >> np.uint64(2 * LIMB_BITS)))
+
+
+@njit(cache=True, nogil=True)
+def _multiply_tables(
+    both: Floats, second: Floats, rows: int, begin: Ints, sizes: Ints, pairs: Ints, places: Ints, sums: Ints
+) -> None:
+    """Add each pair's products of limbs, of both shares' sum less those of the second share, to what is there."""
+    for number in range(len(pairs)):
+        a, b = pairs[number]
+        left, right = slice(begin[a], begin[a] + rows * sizes[a]), slice(begin[b], begin[b] + rows * sizes[b])
+        shape_a, shape_b = (sizes[a], rows), (sizes[b], rows)
+        whole = np.dot(both[left].reshape(shape_a), both[right].reshape(shape_b).T)
+        last = np.dot(second[left].reshape(shape_a), second[right].reshape(shape_b).T)
+        place = places[number]
+        for i in range(sizes[a]):
+            for j in range(sizes[b]):
+                sums[place] += np.int64(whole[i, j]) - np.int64(last[i, j])
+                place += 1

@@ -7,7 +7,6 @@ products of two limbs are below 2^53.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,6 +74,11 @@ def _multiply(first: Any, second: Any) -> Any:
 def add(first: Field, second: Field) -> Field:
     """first + second, entry by entry."""
     return np.asarray(_add(first, second), dtype=np.uint64)
+
+
+def add_into(first: Field, second: Field) -> Field:
+    """first + second, written over `first`."""
+    return np.asarray(_add(first, second, out=first))
 
 
 def subtract(first: Field, second: Field) -> Field:
@@ -146,41 +150,68 @@ def unpack_field(data: bytes, shape: tuple[int, ...]) -> Field:
 
 def draw_field(stream: Keystream, count: int) -> Field:
     """`count` uniform elements: 61 bits of a word each; the one value that is too large is drawn again."""
-    values = stream.words(count) & PRIME_WORD
-    again = np.flatnonzero(values == PRIME_WORD)
-    while again.size:
-        values[again] = stream.words(again.size) & PRIME_WORD
-        again = again[values[again] == PRIME_WORD]
+    values = stream.words(count)
+    if _keep_bits(values):
+        again = np.flatnonzero(values == PRIME_WORD)
+        while again.size:
+            values[again] = stream.words(again.size) & PRIME_WORD
+            again = again[values[again] == PRIME_WORD]
     return values
 
 
+@njit(cache=True, nogil=True)
+def _keep_bits(words: Field) -> bool:
+    """Keep 61 bits of each word; whether one of them is now too large."""
+    found = np.uint64(0)
+    for i in range(words.size):
+        words[i] &= PRIME_WORD
+        found |= np.uint64(words[i] == PRIME_WORD)
+    return bool(found)
+
+
+class FieldStream:
+    """The elements that a seed stands for, some at a time: however they are cut, they are the same.
+
+    A seed is used for one array only.
+
+    Parameters
+    ----------
+    seed : 16 bytes
+    size : of the whole array
+    """
+
+    def __init__(self, seed: bytes, size: int) -> None:
+        if len(seed) != FIELD_SEED_BYTES:
+            raise ProtocolError(f"a seed has {FIELD_SEED_BYTES} bytes")
+        self._stream = Keystream(seed)
+        self._to_draw = size
+        self._drawn = np.empty(0, dtype=np.uint64)  # small enough to stay in the processor's cache
+
+    def add_to(self, out: Field) -> None:
+        """Add the next elements to a contiguous array."""
+        self._combine(_add, out)
+
+    def subtract_from(self, out: Field) -> None:
+        """Subtract the next elements from a contiguous array."""
+        self._combine(_subtract, out)
+
+    def _combine(self, operation: Any, out: Field) -> None:
+        flat, done = out.reshape(-1), 0
+        while done < flat.size:
+            if not self._drawn.size:
+                self._drawn = draw_field(self._stream, min(_DRAWN, self._to_draw))
+                self._to_draw -= self._drawn.size
+            part = flat[done : done + self._drawn.size]
+            operation(part, self._drawn[: part.size], out=part)
+            self._drawn = self._drawn[part.size :]
+            done += part.size
+
+
 def expand_field(seed: bytes, shape: tuple[int, ...]) -> Field:
-    """The elements that a seed stands for. A seed is used for one array only."""
-    out = np.empty(shape, dtype=np.uint64)
-    flat = out.reshape(-1)
-    for start, block in _expand_blocks(seed, flat.size):
-        flat[start : start + block.size] = block
+    """All elements that a seed stands for, in this shape."""
+    out = np.zeros(shape, dtype=np.uint64)
+    FieldStream(seed, out.size).add_to(out)
     return out
-
-
-def subtract_expanded(values: Field, seeds: Sequence[bytes]) -> Field:
-    """`values` minus what each seed stands for in this shape; faster than one after the other."""
-    out = values.copy()
-    flat = out.reshape(-1)
-    for blocks in zip(*(_expand_blocks(seed, flat.size) for seed in seeds), strict=True):
-        for start, block in blocks:
-            part = flat[start : start + block.size]
-            _subtract(part, block, out=part)
-    return out
-
-
-def _expand_blocks(seed: bytes, count: int) -> Iterator[tuple[int, Field]]:
-    """Starts and blocks, small enough to stay in the processor's cache."""
-    if len(seed) != FIELD_SEED_BYTES:
-        raise ProtocolError(f"a seed has {FIELD_SEED_BYTES} bytes")
-    stream = Keystream(seed)
-    for start in range(0, count, _DRAWN):
-        yield start, draw_field(stream, min(_DRAWN, count - start))
 
 
 # ---- Gram matrices -----------------------------------------------------------------------
@@ -198,26 +229,101 @@ def _split(values: Field, out: NDArray[np.float64]) -> None:
             out[i, 2 * width + j] = np.float64(np.int64(value >> np.uint64(2 * LIMB_BITS)))
 
 
-def gram(matrix: Field) -> Field:
-    """X'X of an (n, q) matrix: (q, q), symmetric."""
-    if matrix.dtype != np.uint64 or matrix.ndim != 2:
-        raise ProtocolError("a Gram matrix is that of a matrix of field elements")
-    rows, width = matrix.shape
-    parts = np.zeros((LIMBS * width, LIMBS * width), dtype=np.uint64)
-    buffer = np.empty((min(BLOCK_ROWS, rows), LIMBS * width))
-    for number, start in enumerate(range(0, rows, BLOCK_ROWS)):
-        block = np.ascontiguousarray(matrix[start : start + BLOCK_ROWS])
-        limbs = buffer[: block.shape[0]]
-        _split(block, limbs)
-        parts += (limbs.T @ limbs).astype(np.uint64)
+@njit(cache=True, nogil=True)
+def _split_signed(values: Field, out: NDArray[np.float64]) -> None:
+    """Each element as a signed number, and its limbs: -2^19 to 2^19, the highest ones up to twice as far from 0.
+
+    Sums of two limbs are below 2^20.6 then, and 2048 products of such sums below 2^53.
+    """
+    half, prime, base = np.int64(HALF), np.int64(PRIME), np.int64(1 << LIMB_BITS)
+    middle = base >> 1
+    rows, width = values.shape
+    for i in range(rows):
+        for j in range(width):
+            value = np.int64(values[i, j])
+            value = value - prime if value >= half else value
+            low = ((value + middle) & (base - 1)) - middle
+            value = (value - low) >> LIMB_BITS
+            centre = ((value + middle) & (base - 1)) - middle
+            out[0, i, j] = np.float64(low)
+            out[1, i, j] = np.float64(centre)
+            out[2, i, j] = np.float64((value - centre) >> LIMB_BITS)
+
+
+class GramSum:
+    """The sum of X'X over blocks of rows, each with some of the columns: (q, q), symmetric.
+
+    With limbs A, B and C, of X = A + 2^20 B + 2^40 C, it takes six products instead of nine: A'B + B'A is
+    (A + B)'(A + B) - A'A - B'B, and likewise for others.
+    """
+
+    _SQUARES = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))  # of limbs, and of sums of two
+
+    def __init__(self, width: int) -> None:
+        self._parts = np.zeros((len(self._SQUARES), width, width), dtype=np.int64)
+        self._blocks = 0
+
+    def add(self, block: Field, columns: Ints) -> None:
+        """Add a block's Gram matrix.
+
+        Parameters
+        ----------
+        block : (n, columns)
+        columns : which these are
+        """
+        if block.dtype != np.uint64 or block.ndim != 2 or block.shape[1] != columns.size:
+            raise ProtocolError("a Gram matrix is that of a matrix of field elements")
+        place = np.ix_(columns, columns)
+        room = np.empty((LIMBS + 1, min(BLOCK_ROWS, len(block)), columns.size))
+        for start in range(0, len(block), BLOCK_ROWS):
+            rows = np.ascontiguousarray(block[start : start + BLOCK_ROWS])
+            limbs = room[:, : len(rows)]
+            _split_signed(rows, limbs)
+            for part, (a, b) in zip(self._parts, self._SQUARES, strict=True):
+                whole = limbs[a] if a == b else np.add(limbs[a], limbs[b], out=limbs[LIMBS])
+                part[place] += (whole.T @ whole).astype(np.int64)
+            self._blocks += 1
+            if self._blocks % BLOCKS_AT_ONCE == BLOCKS_AT_ONCE - 1:
+                self._parts %= PRIME
+
+    def total(self) -> Field:
+        """The sum so far."""
+        parts = np.mod(self._parts, PRIME).astype(np.uint64)
+        squares = dict(zip(self._SQUARES, parts, strict=True))
+        whole = np.zeros(self._parts.shape[1:], dtype=np.uint64)
+        for (a, b), part in squares.items():
+            own = part if a == b else subtract(subtract(part, squares[a, a]), squares[b, b])
+            whole = add(whole, multiply(own, element(1 << LIMB_BITS * (a + b))))
+        return whole
+
+
+def cross_product(first: Field, second: Field) -> Field:
+    """X'Y of an (n, q) and an (n, r) matrix: (q, r)."""
+    if first.dtype != np.uint64 or second.dtype != np.uint64 or first.shape[:1] != second.shape[:1]:
+        raise ProtocolError("a product is that of two matrices of field elements with the same rows")
+    parts = np.zeros((LIMBS * first.shape[1], LIMBS * second.shape[1]), dtype=np.uint64)
+    for number, start in enumerate(range(0, first.shape[0], BLOCK_ROWS)):
+        rows = slice(start, start + BLOCK_ROWS)
+        parts += (_limbs_of(first[rows]).T @ _limbs_of(second[rows])).astype(np.uint64)
         if number % BLOCKS_AT_ONCE == BLOCKS_AT_ONCE - 1:
             parts %= PRIME_WORD
-    parts %= PRIME_WORD
-    blocks = parts.reshape(LIMBS, width, LIMBS, width)
-    out = np.zeros((width, width), dtype=np.uint64)
+    return join_limbs(parts)
+
+
+def _limbs_of(matrix: Field) -> NDArray[np.float64]:
+    limbs = np.empty((matrix.shape[0], LIMBS * matrix.shape[1]))
+    _split(np.ascontiguousarray(matrix), limbs)
+    return limbs
+
+
+def join_limbs(parts: Field) -> Field:
+    """Sums of products of elements from those of their limbs."""
+    rows, columns = parts.shape[0] // LIMBS, parts.shape[1] // LIMBS
+    blocks = (parts % PRIME_WORD).reshape(LIMBS, rows, LIMBS, columns)
+    out = np.zeros((rows, columns), dtype=np.uint64)
     for a in range(LIMBS):
         for b in range(LIMBS):
-            out = add(out, multiply(blocks[a, :, b], element(1 << LIMB_BITS * (a + b))))
+            out = add(out, multiply(np.ascontiguousarray(blocks[a, :, b]), element(1 << LIMB_BITS * (a + b))))
     return out
 
 

@@ -32,13 +32,10 @@ A verifier that lies, or a coordinator that withholds messages, can stop the stu
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
-
-import numpy as np
 
 from verticopula.errors import ProtocolError
 from verticopula.mpc.cell_proofs import (
@@ -53,7 +50,7 @@ from verticopula.mpc.cell_proofs import (
     lacked_piece,
     open_piece,
     pack_opening,
-    piece_cells,
+    piece_shares,
     pieces_of,
     prove_codes,
     unpack_opening,
@@ -79,6 +76,7 @@ from verticopula.mpc.verified_cells import (
     check_tag,
     deal_cells,
     derive_bytes,
+    digest_codes,
     digest_of,
     own_cells,
     share_tag,
@@ -140,12 +138,13 @@ class CellsDealer:
         self.statement = statement
         self.record = record or DealerRecord()
         self._codes = codes
+        self._content = digest_codes(codes)
         self._secret = secret
         self._bundle: CellsBundle | None = None  # a computing dealer's own, without the body
 
     def deal(self) -> CellsDealing:
         """The dealing; the same one each time."""
-        self._fix("cells", _digest_codes(self._codes))
+        self._fix("cells", self._content.hex())
         dealing = deal_cells(self.statement, self._codes, self._secret)
         self._bundle = dealing.bundles.get(self.statement.dealer)
         return dealing
@@ -159,7 +158,7 @@ class CellsDealer:
         -------
         To each verifier: uniform elements. A second challenge is refused.
         """
-        self._fix("cells", _digest_codes(self._codes))
+        self._fix("cells", self._content.hex())
         verifiers = verifiers_of(self.statement)
         committed = _transcript_of(self.statement, verifiers, commitments)
         seeds = _revealed_coefficients(self.statement, verifiers, commitments, reveals, committed)
@@ -167,7 +166,7 @@ class CellsDealer:
         self._fix("challenge", transcript.hex())
         coefficients = draw_coefficients(self.statement, _combine(seeds))
         pieces = pieces_of(self.statement)
-        content = _digest_codes(self._codes)
+        content = self._content.hex()
         own = tuple(
             derive_bytes(self._secret, "proof", self.statement.digest, content, transcript, str(i))[:FIELD_SEED_BYTES]
             for i in range(len(pieces))
@@ -303,9 +302,7 @@ class CellsVerifier:
         point = draw_point(self.statement, _combine(seeds))
         pieces = pieces_of(self.statement)
         self._openings = {
-            number: open_piece(
-                self.statement, piece_cells(self._held, pieces[number]), proof, self._coefficients, point
-            )
+            number: open_piece(piece_shares(self._held, pieces[number]), proof, self._coefficients, point)
             for number, proof in self._proofs.items()
         }
         return {
@@ -448,7 +445,3 @@ def _combine(seeds: Mapping[str, bytes]) -> bytes:
     for seed in seeds.values():
         total ^= int.from_bytes(seed)
     return total.to_bytes(CHALLENGE_BYTES)
-
-
-def _digest_codes(codes: Codes) -> str:
-    return hashlib.sha256(np.ascontiguousarray(codes).astype("<i8").tobytes()).hexdigest()

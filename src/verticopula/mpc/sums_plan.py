@@ -22,12 +22,14 @@ from verticopula.mpc.prime_field import ELEMENT_BYTES, HALF
 from verticopula.mpc.table_noise import MOST_PAIRS, check_table_room, table_scale
 from verticopula.mpc.verified_cells import N_COMPUTE, CellsStatement
 from verticopula.mpc.verified_sums import LARGEST_ENTRY, check_field_room, term_scales
+from verticopula.schema.defaults import LARGEST_MESSAGE_GIB
 from verticopula.schema.study_settings import COORDINATOR
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-MOST_BODIES = 2**30 - 2**26  # bytes of all corrections: one compute party may be sent all of them in one message
+_BESIDE_BODIES = 2**26  # bytes of a message for what goes with them
+MOST_BODIES = LARGEST_MESSAGE_GIB * 2**30 - _BESIDE_BODIES  # bytes of all corrections: one may be sent all in a message
 _LEAST_BOUND = 2**24  # shorter records count as this long, so that noise is never too small for whole numbers
 _ROUNDED_UP = 1.0 + 2.0**-45  # more than what rounding takes from a few products of 64-bit numbers
 
@@ -153,13 +155,14 @@ def _is_price(mu: float, wanted: bool) -> bool:
     return (math.isfinite(mu) and mu > 0.0) if wanted else mu == 0.0
 
 
-def check_bodies(numbers: int) -> None:
-    """SettingsError if this many shared numbers do not fit in one message."""
+def check_bodies(numbers: int, message_bytes: int | None = None) -> None:
+    """SettingsError if this many shared numbers do not fit in one message, of `message_bytes` where that is given."""
     size = ELEMENT_BYTES * numbers
-    if size > MOST_BODIES:
+    room = MOST_BODIES if message_bytes is None else min(MOST_BODIES, message_bytes - _BESIDE_BODIES)
+    if size > room:
         raise SettingsError(
-            f"{numbers:,} shared numbers do not fit in one message ({size:,} bytes; {MOST_BODIES:,} fit): use fewer "
-            f"columns, or at most {100 * MOST_BODIES // size} % of the subjects"
+            f"{numbers:,} shared numbers do not fit in one message ({size:,} bytes; {room:,} fit): use fewer columns, "
+            f"or at most {100 * room // size} % of the subjects, or a larger message_gib in the federation file"
         )
 
 
@@ -203,13 +206,12 @@ def own_features(plan: SumsPlan, party: str) -> tuple[Ints, ...]:
 
 def own_rows(plan: SumsPlan, party: str) -> Bools:
     """(N,) the subjects whose cells this party shares; in the cohort's order."""
-    return np.asarray(plan.weights[:, plan.parties.index(party)][plan.pattern_of] > 0)
+    return np.asarray((plan.weights[:, plan.parties.index(party)] > 0)[plan.pattern_of])
 
 
-def own_places(plan: SumsPlan, party: str) -> Ints:
-    """(N,) where a subject's row is among those that the party shares; -1 where it shares none."""
-    rows = own_rows(plan, party)
-    return np.where(rows, np.cumsum(rows) - 1, -1).astype(np.int64)
+def count_rows(plan: SumsPlan, party: str) -> int:
+    """How many subjects these are."""
+    return int(plan.counts[plan.weights[:, plan.parties.index(party)] > 0].sum())
 
 
 def own_statement(plan: SumsPlan, study: str, digest: str, party: str) -> CellsStatement:
@@ -218,7 +220,7 @@ def own_statement(plan: SumsPlan, study: str, digest: str, party: str) -> CellsS
     `digest` : of the plan and all keys
     """
     cells = tuple(table.shape[0] for table in own_features(plan, party))
-    return CellsStatement(study, digest, party, plan.compute, 0, int(own_rows(plan, party).sum()), cells)
+    return CellsStatement(study, digest, party, plan.compute, 0, count_rows(plan, party), cells)
 
 
 def features_of_cells(plan: SumsPlan, party: str, codes: Ints) -> Ints:

@@ -24,29 +24,35 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.data.scratch_file import forget_pages, keep_bytes
 from verticopula.errors import ProtocolError
 from verticopula.mpc.prime_field import (
+    ELEMENT_BYTES,
     FIELD_SEED_BYTES,
+    PRIME,
     Field,
-    add,
-    expand_field,
+    FieldStream,
     pack_field,
-    subtract_expanded,
-    unpack_field,
 )
 from verticopula.mpc.sealed_messages import join_with_lengths
 
-Codes = NDArray[np.int64]
+Codes = NDArray[np.integer]
+Bytes = NDArray[np.uint8]
+
+NO_BYTES: Bytes = np.empty(0, dtype=np.uint8)
 
 N_COMPUTE = 3
 TAG_BYTES = 32
 LEAST_SECRET = 16
+NUMBERS_AT_ONCE = 2**20  # of a share, eight bytes each
+ROWS_MULTIPLE = 64  # of which a block of rows has a multiple, so that a proof's groups end with it
+_CODES_AT_ONCE = 2**16  # rows
 _VERSION = "verticopula verified cells 1"
 
 
@@ -152,11 +158,60 @@ class CellsDealing:
     Attributes
     ----------
     bundles : compute party -> what is sealed for it; a dealer that computes keeps its own
-    body : for each of `body_receivers`, in clear
+    body : for each of `body_receivers`, in clear; a long one lies on disk
     """
 
     bundles: Mapping[str, CellsBundle]
-    body: bytes
+    body: Bytes
+
+
+@dataclass(frozen=True, repr=False)
+class Share:
+    """One share of a dealing: what it follows from, never all of its numbers.
+
+    Attributes
+    ----------
+    added, subtracted : seeds of keystreams
+    body : added, too; empty where it is part of another share
+    codes : (n, columns) cells whose numbers are added, too; a computing dealer's
+    """
+
+    statement: CellsStatement
+    added: tuple[bytes, ...] = ()
+    subtracted: tuple[bytes, ...] = ()
+    body: Bytes | None = None
+    codes: Codes | None = None
+
+
+class ShareReader:
+    """Reads a share from its first row on, some rows at a time: however it is cut, the numbers are the same."""
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        statement = share.statement
+        size = statement.rows * statement.width
+        self._added = [FieldStream(seed, size) for seed in share.added]
+        self._subtracted = [FieldStream(seed, size) for seed in share.subtracted]
+        self._done = 0
+
+    def read(self, out: Field) -> Field:
+        """The next rows, written into a contiguous (rows, width) array."""
+        share, start, stop = self._share, self._done, self._done + len(out)
+        if share.body is not None:
+            width = ELEMENT_BYTES * share.statement.width
+            out[:] = share.body[start * width : stop * width].view("<u8").reshape(out.shape)
+            forget_pages(share.body)
+        elif share.codes is not None:
+            write_numbers(share.statement, share.codes[start:stop], out)
+            forget_pages(share.codes)
+        else:
+            out[:] = 0
+        for stream in self._added:
+            stream.add_to(out)
+        for stream in self._subtracted:
+            stream.subtract_from(out)
+        self._done = stop
+        return out
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,14 +221,14 @@ class HeldCells:
     Attributes
     ----------
     party : who holds them
-    first, second : (n, width) the shares of `held_indices`
+    first, second : the shares of `held_indices`
     bundle : what they were made from, the body apart
     """
 
     statement: CellsStatement
     party: str
-    first: Field
-    second: Field
+    first: Share
+    second: Share
     bundle: CellsBundle
 
     @property
@@ -189,10 +244,19 @@ class HeldCells:
 def check_codes(statement: CellsStatement, codes: Codes) -> None:
     """ProtocolError unless `codes` are cell numbers of the statement's rows and columns."""
     shape = (statement.rows, len(statement.cells))
-    if codes.dtype != np.int64 or codes.shape != shape:
+    if not np.issubdtype(codes.dtype, np.integer) or codes.shape != shape:
         raise ProtocolError(f"the cells of {statement.dealer!r} do not have the shape that the plan says")
-    if bool((codes < 0).any()) or bool((codes >= np.array(statement.cells)).any()):
-        raise ProtocolError(f"{statement.dealer!r} has a value outside its column's cells")
+    for rows in row_blocks(statement):
+        block = codes[rows]
+        if bool((block < 0).any()) or bool((block >= np.array(statement.cells)).any()):
+            raise ProtocolError(f"{statement.dealer!r} has a value outside its column's cells")
+    forget_pages(codes)
+
+
+def row_blocks(statement: CellsStatement) -> Iterator[slice]:
+    """All rows, so many at a time that their numbers take little memory."""
+    step = max(NUMBERS_AT_ONCE // statement.width // ROWS_MULTIPLE, 1) * ROWS_MULTIPLE
+    return (slice(start, min(start + step, statement.rows)) for start in range(0, statement.rows, step))
 
 
 def encode_cells(statement: CellsStatement, codes: Codes) -> Field:
@@ -203,11 +267,32 @@ def encode_cells(statement: CellsStatement, codes: Codes) -> Field:
     codes : (n, columns) cell numbers, from 0
     """
     check_codes(statement, codes)
-    out = np.zeros(statement.shape, dtype=np.uint64)
-    for column, start in enumerate(column_starts(statement)):
-        inside = np.flatnonzero(codes[:, column] < statement.cells[column] - 1)
-        out[inside, start + codes[inside, column]] = 1
+    out = np.empty(statement.shape, dtype=np.uint64)
+    write_numbers(statement, codes, out)
     return out
+
+
+def write_numbers(statement: CellsStatement, codes: Codes, out: Field) -> None:
+    """The numbers of some rows, written into (rows, width).
+
+    Parameters
+    ----------
+    codes : (rows, columns), checked
+    """
+    out[:] = 0
+    for column, start in enumerate(column_starts(statement)):
+        own = codes[:, column].astype(np.int64)
+        inside = np.flatnonzero(own < statement.cells[column] - 1)
+        out[inside, start + own[inside]] = 1
+
+
+def digest_codes(codes: Codes) -> bytes:
+    """SHA-256 of all cell numbers, whatever type they have."""
+    digest = hashlib.sha256()
+    for start in range(0, len(codes), _CODES_AT_ONCE):
+        digest.update(np.ascontiguousarray(codes[start : start + _CODES_AT_ONCE]).astype("<i8").data)
+    forget_pages(codes)
+    return digest.digest()
 
 
 def column_starts(statement: CellsStatement) -> tuple[int, ...]:
@@ -228,13 +313,15 @@ def deal_cells(statement: CellsStatement, codes: Codes, secret: bytes) -> CellsD
     coordinator the body alone, and ciphertexts.
     """
     check_statement(statement)
-    values = encode_cells(statement, codes)
-    return deal_values(statement, values, dealing_seeds(statement, codes, secret))
+    check_codes(statement, codes)
+    seeds = dealing_seeds(statement, codes, secret)
+    reader = ShareReader(Share(statement, subtracted=seeds, codes=codes))
+    return _deal(statement, seeds, (reader.read(block) for block in _buffers(statement)))
 
 
 def dealing_seeds(statement: CellsStatement, codes: Codes, secret: bytes) -> tuple[bytes, ...]:
     """One seed for each share. They depend on the codes: no keystream ever hides two tables."""
-    content = hashlib.sha256(np.ascontiguousarray(codes).astype("<i8").tobytes()).digest()
+    content = digest_codes(codes)
     return tuple(
         derive_bytes(secret, "share", statement.digest, content, str(index))[:FIELD_SEED_BYTES]
         for index in range(N_COMPUTE)
@@ -243,16 +330,38 @@ def dealing_seeds(statement: CellsStatement, codes: Codes, secret: bytes) -> tup
 
 def deal_values(statement: CellsStatement, values: Field, seeds: tuple[bytes, ...]) -> CellsDealing:
     """The dealing of numbers that nobody has looked at: what a dishonest dealer can send as well."""
-    body = pack_field(subtract_expanded(values, seeds))
-    digest = hashlib.sha256(body).digest()
+    body = np.frombuffer(pack_field(values), dtype=np.uint8)
+    reader = ShareReader(Share(statement, subtracted=seeds, body=body))
+    return _deal(statement, seeds, (reader.read(block) for block in _buffers(statement)))
+
+
+def _deal(statement: CellsStatement, seeds: tuple[bytes, ...], corrections: Iterable[Field]) -> CellsDealing:
+    """The dealing with these corrections, which are used up one after the other."""
+    digest = hashlib.sha256()
+
+    def packed() -> Iterator[Bytes]:
+        for block in corrections:
+            data = block.astype("<u8", copy=False).reshape(-1).view(np.uint8)
+            digest.update(data.data)
+            yield data
+
+    body = keep_bytes(packed(), ELEMENT_BYTES * statement.rows * statement.width)
     bundles = {
-        name: CellsBundle(statement.digest, tuple(seeds[i] for i in held_indices(index)), digest)
+        name: CellsBundle(statement.digest, tuple(seeds[i] for i in held_indices(index)), digest.digest())
         for index, name in enumerate(statement.compute)
     }
     return CellsDealing(bundles, body)
 
 
-def receive_cells(statement: CellsStatement, party: str, bundle: CellsBundle, body: bytes) -> HeldCells:
+def _buffers(statement: CellsStatement) -> Iterator[Field]:
+    """Room for each block of rows; it is the same room, because fresh memory costs more than what is put there."""
+    room: Field | None = None
+    for rows in row_blocks(statement):
+        room = np.empty((rows.stop - rows.start, statement.width), dtype=np.uint64) if room is None else room
+        yield room[: rows.stop - rows.start]
+
+
+def receive_cells(statement: CellsStatement, party: str, bundle: CellsBundle, body: Bytes) -> HeldCells:
     """The shares that `party` was dealt; ProtocolError unless they are of this statement and the body is the dealer's.
 
     Parameters
@@ -269,13 +378,28 @@ def receive_cells(statement: CellsStatement, party: str, bundle: CellsBundle, bo
         raise ProtocolError(f"party {party!r} was dealt shares that are not its own")
     shares = []
     for index, seed in zip(held, bundle.seeds, strict=True):
-        share = expand_field(seed, statement.shape)
         if index == body_share(statement):
-            if not hmac.compare_digest(hashlib.sha256(body).digest(), bundle.body):
-                raise ProtocolError(f"party {party!r}: the body is not the one that {statement.dealer!r} dealt")
-            share = add(share, unpack_field(body, statement.shape))
-        shares.append(share)
+            _check_body(statement, party, bundle, body)
+            shares.append(Share(statement, added=(seed,), body=body))
+        else:
+            shares.append(Share(statement, added=(seed,)))
     return HeldCells(statement, party, shares[0], shares[1], bundle)
+
+
+def _check_body(statement: CellsStatement, party: str, bundle: CellsBundle, body: Bytes) -> None:
+    """ProtocolError unless the body is the one that was dealt, and consists of elements."""
+    digest, largest, width = hashlib.sha256(), 0, ELEMENT_BYTES * statement.width
+    if body.shape != (statement.rows * width,):
+        raise ProtocolError(f"party {party!r}: the body is not the one that {statement.dealer!r} dealt: another length")
+    for rows in row_blocks(statement):
+        part = body[rows.start * width : rows.stop * width]
+        digest.update(part.data)
+        largest = max(largest, int(part.view("<u8").max()))
+        forget_pages(body)
+    if not hmac.compare_digest(digest.digest(), bundle.body):
+        raise ProtocolError(f"party {party!r}: the body is not the one that {statement.dealer!r} dealt")
+    if largest >= PRIME:
+        raise ProtocolError("a number is not an element of the field")
 
 
 def own_cells(statement: CellsStatement, codes: Codes, secret: bytes, bundle: CellsBundle) -> HeldCells:
@@ -283,11 +407,12 @@ def own_cells(statement: CellsStatement, codes: Codes, secret: bytes, bundle: Ce
 
     S_i is a keystream, and S_(i+1), which has the body, is X - P_i - P_(i+2).
     """
+    check_codes(statement, codes)
     index = statement.compute.index(statement.dealer)
     seeds = dealing_seeds(statement, codes, secret)
     others = (seeds[index], seeds[(index + 2) % N_COMPUTE])
-    second = subtract_expanded(encode_cells(statement, codes), others)
-    return HeldCells(statement, statement.dealer, expand_field(seeds[index], statement.shape), second, bundle)
+    first, second = Share(statement, added=(seeds[index],)), Share(statement, subtracted=others, codes=codes)
+    return HeldCells(statement, statement.dealer, first, second, bundle)
 
 
 # ---- tags --------------------------------------------------------------------------------

@@ -34,13 +34,13 @@ from verticopula.mpc.prime_field import (
     HALF,
     PRIME,
     Field,
+    GramSum,
     Ints,
     add,
     add_one,
     decode_signed,
     encode_signed,
     expand_field,
-    gram,
     multiply_one,
     subtract,
 )
@@ -105,21 +105,22 @@ def make_map(statement: CellsStatement, tables: FeatureTables) -> CellMap:
 
 
 def map_records(
-    share: Field, index: int, places: Ints, weights: Ints, chosen: CellMap, out: Field, offset: int
+    share: Field, places: Ints, weights: Ints, chosen: CellMap, out: Field, offset: int, *, constant: bool
 ) -> None:
     """Write one share of one dealer's part of records into `out`; what is there for others stays.
 
     Parameters
     ----------
-    share : (n, numbers) the share number `index`; the constants go to share 0
+    share : (n, numbers)
     places : (rows,) the dealer's row of each record; -1 where it has none
     weights : (rows,) what its part is multiplied by
     out : (rows, features of a whole record)
     offset : where the part begins in a record
+    constant : whether the constants go to this share: they do to share 0
     """
-    constant = chosen.constant if index == 0 else np.zeros_like(chosen.constant)
+    constants = chosen.constant if constant else np.zeros_like(chosen.constant)
     weights_there = encode_signed(weights)
-    _map_rows(share, places, weights_there, chosen.starts, chosen.ends, chosen.slopes, constant, out, offset)
+    _map_rows(share, places, weights_there, chosen.starts, chosen.ends, chosen.slopes, constants, out, offset)
 
 
 @njit(cache=True, nogil=True)
@@ -136,19 +137,17 @@ def _map_rows(
 ) -> None:
     zero = np.uint64(0)
     for row in range(places.size):
-        if places[row] < 0:
+        place, weight = places[row], weights[row]
+        if place < 0:
             continue
-        for feature in range(constant.size):
-            out[row, offset + feature] = constant[feature]
         for column in range(starts.size - 1):
-            for place in range(starts[column], starts[column + 1]):
-                x = share[places[row], place]
-                for feature in range(ends[column + 1] - ends[column]):
-                    if slopes[place, feature] != zero:  # public, like all of the map
-                        here = offset + ends[column] + feature
-                        out[row, here] = add_one(out[row, here], multiply_one(x, slopes[place, feature]))
-        for feature in range(constant.size):
-            out[row, offset + feature] = multiply_one(out[row, offset + feature], weights[row])
+            for feature in range(ends[column + 1] - ends[column]):
+                total = constant[ends[column] + feature]
+                for number in range(starts[column], starts[column + 1]):
+                    slope = slopes[number, feature]
+                    if slope != zero:  # public, like all of the map
+                        total = add_one(total, multiply_one(share[place, number], slope))
+                out[row, offset + ends[column] + feature] = multiply_one(total, weight)
 
 
 # ---- room --------------------------------------------------------------------------------
@@ -204,22 +203,25 @@ def draw_term_noise(noise: Noise, scales: NDArray[np.float64], *label: str) -> I
     return drawn
 
 
-def gram_term(blocks: Iterable[tuple[Field, Field]]) -> Field:
+def gram_term(width: int, blocks: Iterable[tuple[Ints, Field, Field]]) -> Field:
     """One compute party's term of X'X: its upper triangle, row by row.
 
     Parameters
     ----------
-    blocks : some rows of both of its shares at a time
+    width : features of a whole record
+    blocks : some records at a time: which features they have, the others being 0, the sum of both shares, and the
+        second share
     """
-    whole: Field | None = None
-    for first, second in blocks:
-        if first.shape != second.shape:
+    whole, last, empty = GramSum(width), GramSum(width), True
+    for columns, both, second in blocks:
+        if both.shape != second.shape:
             raise ProtocolError("the two shares of a matrix have the same shape")
-        part = subtract(gram(add(first, second)), gram(second))
-        whole = part if whole is None else add(whole, part)
-    if whole is None:
+        whole.add(both, columns)
+        last.add(second, columns)
+        empty = False
+    if empty:
         raise ProtocolError("there are no records to add up")
-    return np.asarray(whole[np.triu_indices(len(whole))])
+    return np.asarray(subtract(whole.total(), last.total())[np.triu_indices(width)])
 
 
 def zero_term(index: int, keys: Mapping[int, bytes], size: int) -> Field:

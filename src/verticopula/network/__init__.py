@@ -1,5 +1,5 @@
-"""Between organisations: kits, processes, sessions and the steward's consent, on NVIDIA FLARE's messaging layer.
+"""Between organisations: kits, connections, and the processes of parties, coordinator and study lead.
 
-It may import auditing and lower rooms; commands may import it.
-Read party_process.py and coordinator.py first; flare_link.py is the only way to the wire.
+It may import auditing and lower rooms; commands may import it. Below operations are the three sides, which do not
+import each other, then connection, then kit. Read party/party_process.py and coordinator/coordinator_process.py.
 """

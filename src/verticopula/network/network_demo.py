@@ -17,11 +17,11 @@ import polars as pl
 
 from verticopula.data.input_files import write_inputs
 from verticopula.errors import SettingsError, VerticopulaError
-from verticopula.network.control_messages import StatusRequest
-from verticopula.network.kit_process import LOG_FILE
-from verticopula.network.provisioning import provision
-from verticopula.network.startup_kit import Kit
-from verticopula.network.study_lead import Lead
+from verticopula.network.connection.control_messages import StatusRequest
+from verticopula.network.kit.provisioning import provision
+from verticopula.network.kit.startup_kit import Kit
+from verticopula.network.lead.study_lead import Lead
+from verticopula.network.operations.kit_process import LOG_FILE
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import REFINED, STRICT, VCDS
 
@@ -30,7 +30,7 @@ _POLICY = """# {party}'s own rules; no coordinator can change them
 methods = {methods}
 min_subjects = 50
 [caps]
-client = {cap}
+{caps}
 """
 
 
@@ -45,17 +45,18 @@ def prepare_demo(
     out: Path,
     federation: Federation,
     tables: Mapping[str, pl.DataFrame],
-    cap: float,
+    caps: Mapping[str, float],
     methods: Sequence[str] = (VCDS.name, REFINED.name, STRICT.name),
 ) -> tuple[Federation, list[Kit]]:
-    """Tables, policies and kits below a folder, on a free port of this machine."""
+    """Tables, policies with caps by unit, and kits below a folder, on a free port of this machine."""
     network = {"host": "localhost", "port": free_port(), "deadline": 300.0}
     federation = Federation.from_dict({**federation.to_dict(), "network": network})
     shutil.rmtree(out / "kits", ignore_errors=True)
     write_inputs(federation, tables, out)
     (out / "policies").mkdir(exist_ok=True)
+    capped = "\n".join(f"{unit} = {cap}" for unit, cap in caps.items())
     for party in federation.parties:
-        text = _POLICY.format(party=party.name, methods=list(methods), cap=cap)
+        text = _POLICY.format(party=party.name, methods=list(methods), caps=capped)
         (out / "policies" / f"{party.name}.toml").write_text(text, encoding="utf-8")
     return federation, provision(federation, out / "kits")
 

@@ -111,7 +111,11 @@ def mu_epsilon(mu: float, delta: float) -> float:
 
 
 def _least(bound: Callable[[float], float], low: float, high: float) -> float:
-    """The least value that golden-section search meets; the bound falls to one side and grows to the other."""
+    """The least value that golden-section search meets; the bound falls to one side and grows to the other.
+
+    Not `scipy.optimize.minimize_scalar`: how near that comes changes with rho, so that a larger rho could have a
+    smaller epsilon in the last digits. Here every rho is searched for in the same steps around its centre.
+    """
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     at_left, at_right = bound(left), bound(right)
     found = min(at_left, at_right)

@@ -15,17 +15,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Protocol
 
 from verticopula.errors import SettingsError
 from verticopula.privacy.accounting import Coins, calibrate
-from verticopula.schema.columns import Column, ColumnKey
+from verticopula.schema.columns import Column, ColumnKey, is_number
 from verticopula.schema.federation import Federation
+from verticopula.schema.setting_choices import BINOMIAL_SAMPLER, EXACT_SAMPLER, SAMPLER_CHOICES
 from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
 
-SAMPLERS = ("exact", "binomial")
 # The settings that a budget is built from, besides `epsilon`; settings, budgets and proposals have them by these names.
 BUDGET_TERMS = ("unit", "epsilon_ranks", "epsilon_marginals", "delta", "sampler", "rounds", "per_round")
 
@@ -65,7 +65,7 @@ class StudyBudget:
     epsilon_marginals: float
     delta: float | None
     parties: Mapping[str, tuple[float, float]]
-    sampler: str = "exact"
+    sampler: str = EXACT_SAMPLER
     rounds: int = 1
     per_round: bool = False
 
@@ -79,7 +79,7 @@ class StudyBudget:
         delta: float | None,
         epsilon_ranks: float | None = None,
         epsilon_marginals: float | None = None,
-        sampler: str = "exact",
+        sampler: str = EXACT_SAMPLER,
         rounds: int = 1,
         per_round: bool = False,
     ) -> StudyBudget:
@@ -92,21 +92,21 @@ class StudyBudget:
         epsilon : half of it goes to the ranks, half to the marginals; None where the two parts are given
         delta : needed for units `block` and `person`
         epsilon_ranks, epsilon_marginals : the two parts
-        sampler : `exact` or `binomial`
+        sampler : `exact`, `binomial`, or `auto` where that is not known yet
         rounds : how often ranks are released
         per_round : spend the ranks' epsilon in every round instead of splitting it over them
         """
         parsed = Unit.parse(unit)
         if isinstance(rounds, bool) or not isinstance(rounds, Integral) or rounds < 1:
             raise SettingsError("rounds must be a whole number of at least 1")
-        if sampler not in SAMPLERS:
-            raise SettingsError(f"unknown sampler {sampler!r}; known: {', '.join(SAMPLERS)}")
+        if sampler not in SAMPLER_CHOICES:
+            raise SettingsError(f"unknown sampler {sampler!r}; known: {', '.join(SAMPLER_CHOICES)}")
         ranks, margins = _split(epsilon, epsilon_ranks, epsilon_marginals)
         if parsed.needs_delta and delta is None:
             raise SettingsError(
                 f"unit {parsed.value!r} needs a delta well below 1/number of subjects: --delta 1e-6, or delta=1e-6"
             )
-        if delta is not None and not (_is_number(delta) and 0.0 < delta < 1.0):
+        if delta is not None and not (is_number(delta) and 0.0 < delta < 1.0):
             raise SettingsError("delta must lie between 0 and 1")
         share = ranks / (ranks + margins)
         own = {
@@ -117,7 +117,8 @@ class StudyBudget:
         }
         if own and parsed is Unit.PERSON:
             raise SettingsError(
-                f"unit 'person' has one epsilon in total, but these parties set their own: {', '.join(own)}"
+                f"unit 'person' has one epsilon in total, but these parties set their own: {', '.join(own)}. "
+                "Choose unit 'block' or a method with another one, or leave theirs out of the federation file"
             )
         return cls(parsed, ranks, margins, delta, own, sampler, int(rounds), per_round)
 
@@ -170,25 +171,22 @@ def _split(epsilon: float | None, ranks: float | None, margins: float | None) ->
 
 def positive(value: float, name: str) -> float:
     """The value, if it is a positive number that a party may be asked for; SettingsError otherwise."""
-    if not _is_number(value) or value <= 0.0:
+    if not (is_number(value) and math.isfinite(value) and value > 0.0):
         raise SettingsError(f"{name} must be a positive, finite number")
     if value > LARGEST_EPSILON:
         raise SettingsError(f"{name} must be at most {LARGEST_EPSILON:g}; above about 40 nothing is hidden any more")
     return float(value)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def coins_per_comparison(column: Column, sampler: str) -> int:
     """How many coins one comparison of this column is behind.
 
     A nominal column of three or more categories is released as one rank vector per category, and
-    a changed value touches two of them. The binomial sampler draws each comparison twice.
+    a changed value touches two of them. The binomial sampler draws each comparison twice. A sampler that is not chosen
+    yet has no price: KeyError.
     """
     indicators = 2 if column.kind == "nominal" and len(column.categories or ()) > 2 else 1
-    return indicators * (2 if sampler == "binomial" else 1)
+    return indicators * {EXACT_SAMPLER: 1, BINOMIAL_SAMPLER: 2}[sampler]
 
 
 def rank_coins(column: Column, sampler: str, epsilon_ranks: float, n_observed: int, n_missing: int = 0) -> Coins:

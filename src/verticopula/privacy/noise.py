@@ -38,7 +38,13 @@ class Keystream:
         self._encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(_AES_BLOCK))).encryptor()
 
     def fill(self, out: NDArray[np.uint8], size: int) -> None:
-        """Write `size` bytes to the front of `out`, which must have 16 bytes more than that."""
+        """Write fresh bytes to the front of an array.
+
+        Parameters
+        ----------
+        out : has at least 16 bytes more than `size`
+        size : how many bytes
+        """
         view = memoryview(out.data).cast("B")
         done = 0
         while done < size:
@@ -48,7 +54,12 @@ class Keystream:
             done += step
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """`count` fresh 64-bit words."""
+        """Fresh 64-bit words.
+
+        Parameters
+        ----------
+        count : how many
+        """
         out = np.empty(8 * count + _AES_BLOCK, dtype=np.uint8)
         self.fill(out, 8 * count)
         return out[: 8 * count].view(np.uint64)
@@ -63,15 +74,41 @@ class Noise(Protocol):
         ...
 
     def stream(self, *label: str) -> Keystream:
-        """A keystream of its own for this label."""
+        """A keystream of its own for this label.
+
+        Parameters
+        ----------
+        label : what the stream is for
+        """
+        ...
+
+    def stream_key(self, *label: str) -> bytes:
+        """The key of such a stream, where it is drawn elsewhere; for no second use.
+
+        Parameters
+        ----------
+        label : what the stream is for
+        """
         ...
 
     def discrete_laplace(self, values: NDArray[np.int64], scale: float, *label: str) -> NDArray[np.int64]:
-        """`values` plus independent integers with P(k) proportional to exp(-|k|/scale)."""
+        """`values` plus independent integers with P(k) proportional to exp(-|k|/scale).
+
+        Parameters
+        ----------
+        values, scale : what is noised, and by how much
+        label : what the noise is for
+        """
         ...
 
     def discrete_gaussian(self, values: NDArray[np.int64], scale: float, *label: str) -> NDArray[np.int64]:
-        """`values` plus independent integers with P(k) proportional to exp(-k^2/(2 scale^2))."""
+        """`values` plus independent integers with P(k) proportional to exp(-k^2/(2 scale^2)).
+
+        Parameters
+        ----------
+        values, scale : what is noised, and by how much
+        label : what the noise is for
+        """
         ...
 
 
@@ -81,7 +118,10 @@ class SecureNoise:
     is_private = True
 
     def stream(self, *label: str) -> Keystream:
-        return Keystream(os.urandom(_AES_BLOCK))
+        return Keystream(self.stream_key(*label))
+
+    def stream_key(self, *label: str) -> bytes:
+        return os.urandom(_AES_BLOCK)
 
     def discrete_laplace(self, values: NDArray[np.int64], scale: float, *label: str) -> NDArray[np.int64]:
         mechanism = make_laplace(vector_domain(atom_domain(T="i64")), l1_distance(T="i64"), scale=float(scale))
@@ -93,29 +133,41 @@ class SecureNoise:
 
 
 class SeededNoise:
-    """Reproducible randomness for simulations. Not private: the seed undoes it."""
+    """Reproducible randomness for simulations. Not private: the seed undoes it.
+
+    Parameters
+    ----------
+    seed, prefix : what all streams are keyed by, besides their labels
+    study : stands in all labels in place of their first part, which is a study's name, so that a simulation can be
+        repeated under another name; empty for the labels as they are
+    """
 
     is_private = False
 
-    def __init__(self, seed: int, *prefix: str) -> None:
+    def __init__(self, seed: int, *prefix: str, study: str = "") -> None:
         self._seed = int(seed)
         self._prefix = prefix
+        self._study = study
 
     def derive(self, name: str) -> SeededNoise:
         """The source for one party: keyed by its name, so the order of parties does not matter."""
-        return SeededNoise(self._seed, *self._prefix, name)
+        return SeededNoise(self._seed, *self._prefix, name, study=self._study)
 
     def stream(self, *label: str) -> Keystream:
-        return Keystream(derive_key(self._seed, *self._prefix, *label))
+        return Keystream(self.stream_key(*label))
+
+    def stream_key(self, *label: str) -> bytes:
+        label = (self._study, *label[1:]) if self._study else label
+        return derive_key(self._seed, *self._prefix, *label)
 
     def discrete_laplace(self, values: NDArray[np.int64], scale: float, *label: str) -> NDArray[np.int64]:
-        rng = np.random.Generator(np.random.PCG64(int.from_bytes(derive_key(self._seed, *self._prefix, *label))))
+        rng = np.random.Generator(np.random.PCG64(int.from_bytes(self.stream_key(*label))))
         # The difference of two geometric variables is discrete Laplace.
         success = -np.expm1(-1.0 / scale)
         return values + rng.geometric(success, values.shape) - rng.geometric(success, values.shape)
 
     def discrete_gaussian(self, values: NDArray[np.int64], scale: float, *label: str) -> NDArray[np.int64]:
-        rng = np.random.Generator(np.random.PCG64(int.from_bytes(derive_key(self._seed, *self._prefix, *label))))
+        rng = np.random.Generator(np.random.PCG64(int.from_bytes(self.stream_key(*label))))
         # A rounded normal: at the scales in use here nobody can tell the difference, and a seed protects nobody.
         return np.asarray(values + np.rint(rng.normal(0.0, scale, values.shape)).astype(np.int64))
 

@@ -23,9 +23,19 @@ from verticopula.privacy.statement import coins_of, entries_by_column, format_ep
 from verticopula.schema.checked_model import CheckedModel
 from verticopula.schema.defaults import DEFAULT_DELTA
 from verticopula.schema.methods import METHODS, PRINTED_VARIANT, RAW_REGRESSION, releases_sums
+from verticopula.schema.setting_choices import Alignment
 
 _PUBLIC_KEY = re.compile("[0-9a-f]{64}")
-_FEWEST_RAW = 2  # subjects of a release without noise, whatever the policy says
+# Subjects of a release without noise, whatever the policy says. Exact sums over few people all but name them.
+FEWEST_IN_SUMS = 20
+# Those who have a category, in every exact sum: products with its indicator are sums over them alone.
+FEWEST_IN_CATEGORY = 5
+# Subjects for each column in exact sums: of as many columns as subjects, or more, products give the rows themselves.
+ROWS_PER_COLUMN = 3
+# What one subject may have of the sum of squares of any combination of a party's columns. Nearly all of it: with long
+# tails one subject often has more than half.
+LARGEST_LEVERAGE = 0.99
+_FEWEST_RAW = {"raw": 2, "raw-moments": FEWEST_IN_SUMS}
 
 
 class Caps(CheckedModel):
@@ -48,14 +58,14 @@ class Policy(CheckedModel):
     ----------
     columns : the columns it shares; None for all
     methods : the protocols it takes part in; None for all that add noise. `raw-glm`, a regression on the
-        raw columns, shows raw values to the coordinator and must be named.
+        raw columns, shows raw values, or exact sums and products, to the coordinator and must be named.
     alignments : how it lets rows of one person be found, `hash` or `psi`; None for both. With `psi` a coordinator that
         works together with a party can test guessed ids
     caps : the largest epsilon ever to be spent, over all studies in its ledger; they hold, too, where every study is
         chosen after the last one was seen (`capped_epsilons`)
     delta : the δ at which the `block` and `person` caps are counted, and Gaussian noise at every unit
     min_subjects : the smallest number of observed subjects from which a column may be released. That number is told
-        to all parties of a study; raw values are of two subjects at least
+        to all parties of a study; raw values are of two subjects at least, exact sums of twenty, in every fold
     synthetic : `lead` if the study lead's joined table may hold this party's synthetic columns, `keep` if not
     review : what stewards are asked about: `nothing` that the rules allow, the `releases` of a study, or `everything`,
         which is also whether a study may begin
@@ -76,7 +86,7 @@ class Policy(CheckedModel):
 
     columns: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
-    alignments: tuple[Literal["hash", "psi"], ...] | None = None
+    alignments: tuple[Alignment, ...] | None = None
     caps: Caps = Caps()
     delta: float = Field(default=DEFAULT_DELTA, gt=0, lt=1)
     min_subjects: int = Field(default=0, ge=0)
@@ -251,7 +261,7 @@ class Policy(CheckedModel):
             raise PolicyRefused(f"party {party!r} does not take part in method {method!r}")
         self.check_columns(party, (release.column for release in proposed if release.column != ALL_COLUMNS))
         for release in proposed:
-            if release.n_subjects < max(self.min_subjects, _FEWEST_RAW if release.what == "raw" else 0):
+            if release.n_subjects < max(self.min_subjects, _FEWEST_RAW.get(release.what, 0)):
                 # Without the number: what leaves of a mask leaves in one message, and in no error.
                 raise PolicyRefused(
                     f"party {party!r}, column {release.column!r}: fewer observed subjects than its policy asks for"

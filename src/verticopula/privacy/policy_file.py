@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 from verticopula.errors import PolicyRefused, SchemaError, SettingsError
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.release import Release
+from verticopula.schema.setting_choices import Alignment
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ class PolicyFile:
         return self.current().methods
 
     @property
-    def alignments(self) -> tuple[Literal["hash", "psi"], ...] | None:
+    def alignments(self) -> tuple[Alignment, ...] | None:
         return self.current().alignments
 
     @property

@@ -6,16 +6,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from verticopula.privacy.budget import rank_coins
 from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.schema.columns import Column
+from verticopula.schema.setting_choices import BINOMIAL_SAMPLER, EXACT_SAMPLER
 
 # Whole numbers in place of continuous noise add less than 1e-30 to epsilon (`mpc/gram_noise.py`): less than this.
 _WHOLE_NUMBERS = 1.0 + 2.0**-50
 PRINTED_MARGIN = "Laplace on Bernstein coefficients, on the data's own range"
-_MECHANISMS = {"exact": "randomized response on every comparison", "binomial": "binomial ranks"}
+_MECHANISMS = {EXACT_SAMPLER: "randomized response on every comparison", BINOMIAL_SAMPLER: "binomial ranks"}
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Pricing:
         return Release(
             **self._common(column.name, n_observed),
             what="ranks",
-            mechanism=_MECHANISMS["exact"] + (", completed column" if n_missing else ""),
+            mechanism=_MECHANISMS[EXACT_SAMPLER] + (", completed column" if n_missing else ""),
             epsilon=epsilon * (1 + n_missing + filled),
             coins_epsilon=epsilon,
             coins_count=own + filled,
@@ -180,10 +181,17 @@ class Pricing:
 
     def raw(self, column: Column, n_subjects: int) -> Release:
         """The price of a column's own values: infinite."""
+        return self._exact(column, n_subjects, "raw", "regression on raw columns, no noise")
+
+    def raw_moments(self, column: Column, n_subjects: int) -> Release:
+        """The price of a column's exact sums and products: infinite, though no row leaves."""
+        return self._exact(column, n_subjects, "raw-moments", "second moments of raw columns, no noise")
+
+    def _exact(self, column: Column, n_subjects: int, what: Literal["raw", "raw-moments"], mechanism: str) -> Release:
         return Release(
             **self._common(column.name, n_subjects),
-            what="raw",
-            mechanism="regression on raw columns, no noise",
+            what=what,
+            mechanism=mechanism,
             epsilon=math.inf,
             coins_epsilon=math.inf,
             coins_count=1,

@@ -25,13 +25,17 @@ class Release:
 
     Attributes
     ----------
-    what : `ranks`, `margin`, `gram`, `tables`, `selection`, or `raw` (values as they are: epsilon is infinite)
+    time, study, party, column : when, in which study, whose, and of which column
+    what : `ranks`, `marginal`, `gram`, `tables`, `selection`; `raw` (values as they are) or `raw-moments` (their sums
+        and products, exact): epsilon is infinite
     mechanism : how it was made, for a reader
-    epsilon : per comparison (`ranks`), per person's value in this column (`margin`); infinite where the noise is
+    n_subjects : people whom it is about
+    epsilon : per comparison (`ranks`), per person's value in this column (`marginal`); infinite where the noise is
         Gaussian, so that a reader who does not know `mu` counts too much and never too little
     coins_epsilon, coins_count : the coins that replacing one person's value may touch
     noise : `secure`, or `seeded` (not private)
     bounds : `public`, or `from-data` (the marginal's range is then not private: epsilon is infinite)
+    previous, hash : digests of the line before and of this one, so that no line can be changed unnoticed
     table : whom it is about, whatever the file or the party is called; "" where nobody kept track. Tables that
         turned out to be about the same people have their names joined by "+".
     request : fingerprint of the request that it answers; "" in old ledgers
@@ -52,7 +56,7 @@ class Release:
     study: str
     party: str
     column: str
-    what: Literal["ranks", "marginal", "gram", "tables", "selection", "raw"]
+    what: Literal["ranks", "marginal", "gram", "tables", "selection", "raw", "raw-moments"]
     mechanism: str
     n_subjects: int
     epsilon: float
@@ -115,7 +119,7 @@ class Release:
         previous : the hash of the entry before it
         """
         open_entry = replace(self, previous=previous, hash="")
-        return replace(open_entry, hash=hash_line(json.loads(open_entry.to_json())))
+        return replace(open_entry, hash=_hash_text(open_entry.to_json()))
 
 
 def _check_prices(entry: Release) -> None:
@@ -131,7 +135,12 @@ def _check_prices(entry: Release) -> None:
 
 def hash_line(raw: Mapping[str, Any]) -> str:
     """Hash of a line as it stands, its own hash left out: fields this version does not know count too."""
-    return hashlib.sha256(json.dumps({**raw, "hash": ""}, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+    return _hash_text(json.dumps({**raw, "hash": ""}, sort_keys=True, ensure_ascii=True))
+
+
+def _hash_text(line: str) -> str:
+    """Hash of a line whose own hash is empty."""
+    return hashlib.sha256(line.encode()).hexdigest()
 
 
 def spent_on(entries: Iterable[Release], party: str, table: str, overlapping: Iterable[str] = ()) -> list[Release]:

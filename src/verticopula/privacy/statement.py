@@ -43,6 +43,13 @@ RAW_VALUES = StudyWarning(
     "It needs them: epsilon is infinite at every unit.",
     "Regress on the synthetic tables instead where a bound is needed.",
 )
+RAW_MOMENTS = StudyWarning(
+    "exact-moments",
+    "stop",
+    "A regression on raw columns sent exact sums and products",
+    "Means, standard deviations and correlations of the columns left without noise: epsilon is infinite at every unit.",
+    "Regress on the synthetic tables instead where a bound is needed.",
+)
 AS_PRINTED = StudyWarning(
     PRINTED_VARIANT,
     "stop",
@@ -77,7 +84,8 @@ class PrivacyStatement:
     person : all parties together
     is_private : False if the noise was seeded
     bounds_from_data : True if a range was taken from the data; all units are then infinite
-    raw : True if something left without noise; all units are then infinite
+    raw : True if values left without noise; all units are then infinite
+    raw_moments : the same of sums and products
     gaussian : True if some noise is Gaussian; every unit then has the δ
     as_printed : True if a margin was released as the paper prints it; all units are then infinite
     has_ranks : False if no comparison of two people was released
@@ -89,6 +97,7 @@ class PrivacyStatement:
     is_private: bool
     bounds_from_data: bool
     raw: bool = False
+    raw_moments: bool = False
     gaussian: bool = False
     as_printed: bool = False
     has_ranks: bool = True
@@ -133,6 +142,7 @@ class PrivacyStatement:
             (not self.is_private, SEEDED),
             (self.bounds_from_data, BOUNDS_FROM_DATA),
             (self.raw, RAW_VALUES),
+            (self.raw_moments, RAW_MOMENTS),
             (self.as_printed, AS_PRINTED),
         )
         return tuple(warning for holds, warning in held if holds)
@@ -202,6 +212,7 @@ def state_privacy(releases: Iterable[Release], delta: float | None = None) -> Pr
         is_private=all(e.noise == "secure" for e in entries),
         bounds_from_data=any(e.bounds == "from-data" for e in entries),
         raw=any(e.what == "raw" for e in entries),
+        raw_moments=any(e.what == "raw-moments" for e in entries),
         gaussian=any(e.is_gaussian for e in entries),
         as_printed=any(e.mechanism == PRINTED_MARGIN for e in entries),
         has_ranks=not entries or any(e.what == "ranks" for e in entries),

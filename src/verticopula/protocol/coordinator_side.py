@@ -57,7 +57,6 @@ def own_handler(
     noise: Callable[[str], Noise],
     records: RecordStore,
     authenticity: Authenticity,
-    noise_label: str = "",
 ) -> ComputeHandler | None:
     """The coordinator's own handler of secure sums; None where it has no part in them.
 
@@ -66,15 +65,7 @@ def own_handler(
     noise : name -> that one's own source
     records : where its secret and its noise are kept; over a network they must outlive the process
     authenticity : how parties know that a public key is the coordinator's
-    noise_label : what seeded noise is drawn under; the study's name by default
     """
     if not needs_handler(federation, method):
         return None
-    return SumsHandler(
-        COORDINATOR,
-        None,
-        records=records,
-        noise=noise(COORDINATOR),
-        authenticity=authenticity,
-        noise_label=noise_label,
-    )
+    return SumsHandler(COORDINATOR, None, records=records, noise=noise(COORDINATOR), authenticity=authenticity)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError
 from verticopula.mpc.gram_noise import FURTHEST_NOISE
 from verticopula.protocol.column_replies import column_parts
-from verticopula.protocol.messages import GaussianMarginsReply, Reply
+from verticopula.protocol.messages import Reply
+from verticopula.protocol.strict_messages import GaussianMarginsReply
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
 from verticopula.stats.marginals import Marginal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 
@@ -13,5 +14,16 @@ def kind_name(kind: Any) -> str:
 
 def sent_fields(message: Any) -> list[str]:
     """The names of a message's fields, without those that came later (`LATER`) and hold their default."""
-    later = getattr(message, "LATER", ())
-    return [f.name for f in fields(message) if f.name not in later or getattr(message, f.name) != f.default]
+    kind: Any = type(message)
+    always, later = _split_fields(kind)
+    if not later:
+        return list(always)
+    return [name for name in always if name not in later or getattr(message, name) != later[name]]
+
+
+@cache
+def _split_fields(kind: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The names of all fields of a message type, and the defaults of those that came later."""
+    found = fields(kind)
+    came_later = getattr(kind, "LATER", ())
+    return tuple(f.name for f in found), {f.name: f.default for f in found if f.name in came_later}

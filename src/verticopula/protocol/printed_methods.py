@@ -17,7 +17,8 @@ from verticopula.errors import Problem, ProtocolError, SchemaError
 from verticopula.privacy.budget import ColumnBudget, StudyBudget
 from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.coordinator_side import CoordinatorSide
-from verticopula.protocol.messages import (
+from verticopula.protocol.messages import Reply
+from verticopula.protocol.printed_messages import (
     EarlierRound,
     NoisyCoefficients,
     PrintedMarginsReply,
@@ -25,7 +26,6 @@ from verticopula.protocol.messages import (
     PrintedQuery,
     PrintedRanksReply,
     PrintedRanksRequest,
-    Reply,
 )
 from verticopula.protocol.shared_rounds import Rounds, ask_consent, ask_presence
 from verticopula.protocol.study_proposal import propose

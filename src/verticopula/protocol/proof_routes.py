@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from verticopula.errors import ProtocolError
 from verticopula.mpc.proof_messages import rounds_of
-from verticopula.mpc.sums_plan import SumsPlan, own_rows, own_statement
+from verticopula.mpc.sums_plan import SumsPlan, count_rows, own_statement
 from verticopula.mpc.verified_cells import CellsStatement, body_receivers
 
 DEAL = "deal"
@@ -28,7 +28,7 @@ class Route(NamedTuple):
 
 def statements_of(plan: SumsPlan, study: str, digest: str) -> dict[str, CellsStatement]:
     """dealer -> what it proves; a party that knows nobody in the plan deals nothing."""
-    dealers = [party for party in plan.parties if own_rows(plan, party).any()]
+    dealers = [party for party in plan.parties if count_rows(plan, party)]
     return {party: own_statement(plan, study, digest, party) for party in dealers}
 
 

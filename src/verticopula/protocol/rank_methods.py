@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from verticopula.privacy.budget import ColumnBudget, StudyBudget
 from verticopula.protocol.column_replies import column_parts
 from verticopula.protocol.coordinator_side import CoordinatorSide
-from verticopula.protocol.messages import CompletedRanksReply, CompletedRanksRequest, Imputation, Reply, Request
+from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.rank_messages import CompletedRanksReply, CompletedRanksRequest, Imputation
 from verticopula.protocol.shared_rounds import Rounds, check_ranks, collect
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.dependence import TILTED_DEPENDENCE
@@ -25,6 +26,7 @@ from verticopula.stats.fit_result import FitResult
 from verticopula.stats.ievcds import finish_rounds, fit_round, place_missing
 from verticopula.stats.rank_release import CollectedReleases, RankRelease
 from verticopula.stats.refined_method import fit_refined
+from verticopula.stats.sampler_choice import choose_sampler
 from verticopula.stats.tilted_ranks.rank_tilting import tilt_result
 from verticopula.stats.vcds import fit_vcds
 
@@ -53,8 +55,10 @@ def refined(federation: Federation, budget: StudyBudget, study: str, side: Coord
 
 
 def ievcds(federation: Federation, budget: StudyBudget, study: str, side: CoordinatorSide) -> Rounds[FitResult]:
-    """verticopula's variant of Algorithm 3: the shared rounds, the first of `request.rounds`, then the others."""
+    """verticopula's variant of Algorithm 3: the shared rounds, the first of `budget.rounds`, then the others."""
     collected = yield from collect(federation, budget, study, IEVCDS.name, side.context)
+    known = collected.missingness
+    budget = choose_sampler(federation, budget, known.observed, known.n_subjects)
     release, layout, observed = collected.release, collected.release.layout, collected.release.observed
     everybody = {key: np.ones(release.n_subjects, dtype=bool) for key in layout.keys}
     fit = fit_round(collected, release, federation.response, side.rng)

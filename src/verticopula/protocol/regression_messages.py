@@ -1,13 +1,13 @@
-"""What travels in a regression across parties (Algorithm 4)."""
+"""What travels in a regression across parties."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.mpc.sealed_messages import SignedPublicKey
 from verticopula.protocol.message_version import MESSAGE_VERSION
 
 
@@ -32,8 +32,6 @@ class DesignRequest:
     centre: bool
     subjects: NDArray[np.bool_] | None
     rows: NDArray[np.bool_] | None
-    penalty: str
-    concavity: float
     version: int = MESSAGE_VERSION
 
 
@@ -70,79 +68,137 @@ class ResponseReply:
     version: int = MESSAGE_VERSION
 
 
-@dataclass(frozen=True)
-class StrengthRequest:
-    """From which strength on does none of your columns enter, given these residuals of a fit without any?"""
+@dataclass(frozen=True, repr=False)
+class EnteringColumnsRequest:
+    """Send the columns that want to enter a model with these residuals. No repr: they tell the response.
 
-    study: str
-    fit: str
-    residual: NDArray[np.float64]
-    version: int = MESSAGE_VERSION
-
-
-@dataclass(frozen=True)
-class StrengthReply:
-    """The strength from which on none of the party's columns enters."""
-
-    party: str
-    strength: float
-    version: int = MESSAGE_VERSION
-
-
-@dataclass(frozen=True)
-class UpdateRequest:
-    """Solve Eq. (6-1) for this target; see `glm.block.BlockSolver.update`.
-
-    `record` says that the coefficients before this update solve the path's last strength.
+    Attributes
+    ----------
+    number : of this request in the fit, from 0
+    strength : columns whose correlation with the residuals is above it are sent; infinite for none
+    sent : (G,) groups that were sent before; they are not sent again
+    residual : one number for each row to learn from
     """
 
     study: str
     fit: str
     number: int
-    track: Literal["lasso", "main", "refit"]
-    weights: Literal["plain", "lasso", "own", "selected", "keep"]
     strength: float
-    rho: float
-    tolerance: float
-    record: bool
-    target: NDArray[np.float64]
+    sent: NDArray[np.bool_]
+    residual: NDArray[np.float64]
     version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True, repr=False)
-class UpdateReply:
-    """X_k beta_k and what the stopping rules need. No repr: of raw columns it is exact."""
+class EnteringColumnsReply:
+    """The columns that want to enter, and how far the others are from it. No repr: values of raw columns are exact.
+
+    Attributes
+    ----------
+    groups : which groups of features, in increasing order
+    values : (N, columns of these groups) as they are, for all rows
+    strength : the least at which none of the groups enters that were never sent
+    """
 
     party: str
-    prediction: NDArray[np.float64]
-    penalty: float
-    selected: NDArray[np.bool_]
-    weight_change: float
-    solved: bool
+    groups: NDArray[np.int64]
+    values: NDArray[np.float64]
+    strength: float
     version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
-class CoefficientsRequest:
-    """Send the coefficients of the recorded path; `record` as in UpdateRequest."""
+class MomentsKeyRequest:
+    """Send your public key in this study: for a regression on second moments."""
 
     study: str
-    fit: str
-    record: bool
     version: int = MESSAGE_VERSION
 
 
 @dataclass(frozen=True)
-class CoefficientsReply:
-    """(L, q) coefficients on the scale of the data; (L,) what centring took from the intercept; the same for refits."""
+class MomentsKeyReply:
+    """The party's public key, signed."""
 
     party: str
-    coef: NDArray[np.float64]
-    shifts: NDArray[np.float64]
-    refit_coef: NDArray[np.float64]
-    refit_shifts: NDArray[np.float64]
+    key: SignedPublicKey
     version: int = MESSAGE_VERSION
 
 
-RegressionRequest = DesignRequest | ResponseRequest | StrengthRequest | UpdateRequest | CoefficientsRequest
-RegressionReply = DesignReply | ResponseReply | StrengthReply | UpdateReply | CoefficientsReply
+@dataclass(frozen=True)
+class MomentsRequest:
+    """Send sums and products of your own columns, and these columns masked.
+
+    Attributes
+    ----------
+    response : the response, where this party holds it
+    subjects : (N,) the cohort's subjects that the regression is about
+    folds : (n,) number of the fold of each of them, from 0; None for one sum over all
+    keys : public keys of all parties that have columns, in their order
+    """
+
+    study: str
+    response: str | None
+    subjects: NDArray[np.bool_]
+    folds: NDArray[np.int64] | None
+    keys: tuple[SignedPublicKey, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True, repr=False)
+class MomentsReply:
+    """What a party says of its own columns z = (x - centre) / scale, the response last where it has it.
+
+    Attributes
+    ----------
+    names, sources, starts : of its features, the response aside
+    sums, products : (F, c) and (F, c, c) of z, in each fold
+    masked : (n, c) z in fixed point plus a mask, modulo p (`mpc/masked_products.py`)
+    boxes : the mask's seed, sealed for every other party in the order of the keys
+    """
+
+    party: str
+    names: tuple[str, ...]
+    sources: tuple[str, ...]
+    starts: NDArray[np.int64]
+    centre: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    products: NDArray[np.float64]
+    masked: NDArray[np.int64]
+    boxes: tuple[bytes, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True)
+class CrossMomentsRequest:
+    """Send your terms of the products with every other party's columns.
+
+    Attributes
+    ----------
+    moments : the request before this one
+    widths : how many columns each party has, in the order of the keys
+    boxes : what the others sealed for this party, in that order
+    """
+
+    study: str
+    moments: MomentsRequest
+    widths: tuple[int, ...]
+    boxes: tuple[bytes, ...]
+    version: int = MESSAGE_VERSION
+
+
+@dataclass(frozen=True, repr=False)
+class CrossMomentsReply:
+    """One padded term for each other party in the order of the keys: (F, columns of the first, of the second)."""
+
+    party: str
+    terms: tuple[NDArray[np.int64], ...]
+    version: int = MESSAGE_VERSION
+
+
+ExactColumnsRequest = DesignRequest | ResponseRequest | EnteringColumnsRequest
+SecondMomentsRequest = MomentsKeyRequest | MomentsRequest | CrossMomentsRequest
+RegressionRequest = ExactColumnsRequest | SecondMomentsRequest
+RegressionReply = (
+    DesignReply | ResponseReply | EnteringColumnsReply | MomentsKeyReply | MomentsReply | CrossMomentsReply
+)

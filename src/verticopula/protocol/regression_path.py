@@ -1,52 +1,42 @@
-"""VFL-GLM-VS (Algorithm 4): a path of penalised regressions across parties, as one generator of rounds.
+"""A path of penalised regressions across parties, as one generator of rounds.
 
-The coordinator holds the response and sees X_k beta_k of every party, never a column. It draws nothing: on
-synthetic tables all of this is post-processing. See `glm/admm_coordinator.py` for the iteration
-and `glm/strength_path.py` for the path.
+The coordinator holds the response. A column leaves its party when a model on the path wants it, once, and as it is;
+the path is traced where the columns are. On synthetic tables all of this is post-processing. See
+`glm/gathered_columns.py` for who is asked what, and `glm/central_path.py` for the path.
+
+Departs from Algorithm 4 (VFL-GLM-VS), in which parties send X_k beta_k in every round: of as many rounds as columns
+these are the columns, for many times the traffic.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError
-from verticopula.glm.admm_block import Track, Weights
-from verticopula.glm.admm_coordinator import SHARING_TUNING, Sharing
+from verticopula.glm.central_path import Asking, OnStrength, Question, Solved, trace_central_path
 from verticopula.glm.families import Family
+from verticopula.glm.feature_design import Features
+from verticopula.glm.gathered_columns import GatheredColumns
 from verticopula.glm.penalties import Penalty
-from verticopula.glm.strength_path import (
-    PATH_TUNING,
-    ConvergenceMonitor,
-    DevianceScale,
-    PathPoint,
-    Refit,
-    RefitRule,
-    RefitStopper,
-)
-from verticopula.protocol.messages import (
-    CoefficientsReply,
-    CoefficientsRequest,
+from verticopula.glm.strength_path import PathPoint, RefitRule, RefitStopper
+from verticopula.protocol.messages import Reply, Request, payload_bytes
+from verticopula.protocol.regression_messages import (
     DesignReply,
     DesignRequest,
-    Reply,
-    Request,
-    StrengthReply,
-    StrengthRequest,
-    UpdateReply,
-    UpdateRequest,
-    payload_bytes,
+    EnteringColumnsReply,
+    EnteringColumnsRequest,
 )
 from verticopula.protocol.shared_rounds import Rounds
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 ChooseStrengths = Callable[[float], Floats]
-OnStrength = Callable[[int, int], None]
+SentColumns = dict[tuple[str, int], Floats]  # party, group -> values, of all rows
 
 
 @dataclass(frozen=True)
@@ -57,28 +47,28 @@ class RegressionSettings:
     ----------
     columns : party -> its columns that enter; None for all but the response
     response : the response's own column, at the party that holds it; left out of the model
-    tolerance : the paper's eps_abs = eps_rel
-    max_rounds : of one weighted lasso
+    tolerance : optimality conditions hold to this share of the strength
     refit : whether selected columns are fitted again without a penalty
     subjects : the cohort's subjects that the regression is about; None for all
     end_early : whether the path ends where the fit is all but perfect
+    layouts : party -> what the federation file makes of its columns, without rows; others are believed
     """
 
     family: Family
     penalty: Penalty
     fit_intercept: bool = True
     tolerance: float = 1e-3
-    max_rounds: int = 2000
     columns: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     response: tuple[str, str] | None = None
     refit: RefitRule | None = None
     subjects: Bools | None = None
     end_early: bool = True
+    layouts: Mapping[str, Features] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a fit cost: rounds of updates, and bytes of arrays in all messages both ways."""
+    """What a fit cost: requests to parties with their answers, and bytes of arrays in all messages both ways."""
 
     rounds: int
     bytes: int
@@ -91,7 +81,7 @@ class FederatedPath:
     Attributes
     ----------
     points : coefficients on the scale of the data, parties side by side
-    predictions : (L, N) linear predictor of all rows, intercept included
+    predictions : (L, N) linear predictor of all rows, intercept included; (L, 0) where the coordinator sees no row
     designs : each party's features
     ended_early : the path, or its refits, came close to a perfect fit before the last strength
     """
@@ -112,6 +102,7 @@ def federated_path(
     study: str,
     fit: str = "all",
     rows: Bools | None = None,
+    sent: SentColumns | None = None,
     on_strength: OnStrength = lambda done, total: None,
 ) -> Rounds[FederatedPath]:
     """The path over decreasing strengths.
@@ -121,99 +112,48 @@ def federated_path(
     y : (N,) response of all rows
     strengths : from the largest strength of interest to the strengths of the path
     rows : the rows to learn from; None for all
+    sent : columns that came in other fits of this study, and are not asked for again; those that come are added
     """
-    run = _Run(tuple(parties), settings, study, fit, rows)
-    designs = yield from run.open(y.size)
-    chosen = y if rows is None else y[rows]
-    concave = settings.penalty.is_concave
-    make = partial(Sharing, chosen, settings.family, len(parties), fit_intercept=settings.fit_intercept)
-    tracks: dict[Track, Sharing] = {
-        "lasso": make(magnified=concave),
-        "main": make(magnified=concave),
-        "refit": make(magnified=False),
-    }
-    family, penalty = settings.family, settings.penalty
-    yardstick = DevianceScale(family, chosen)
-    path = strengths((yield from run.largest_strength(tracks["main"].null_residual)))
-    points: list[PathPoint] = []
-    predictions: list[Floats] = []
-    watch, refit, support = RefitStopper(settings.refit, family), None, b""
-    for number, strength in enumerate(path):
-        on_strength(number, len(path))
-        solved = yield from run.solve(tracks, float(strength))
-        total, intercept, loss = _read(solved, tracks["main"], chosen, settings, yardstick, rows)
-        selected = np.concatenate([reply.selected for reply in solved.replies])
-        df = int(np.concatenate([designs[name].sizes for name in parties])[selected].sum())
-        if settings.end_early and penalty.name != "none" and yardstick.is_saturated(loss, df):
-            break
-        if watch.wanted:
-            if selected.tobytes() != support:
-                support = selected.tobytes()
-                again = yield from run.refit(tracks["refit"])
-                _, refit_intercept, refit_loss = _read(again, tracks["refit"], chosen, settings, yardstick, rows)
-                exists = not yardstick.is_saturated(refit_loss, df)
-                refit = Refit(np.zeros(0), refit_intercept, refit_loss, again.converged) if exists else None
-                watch.see(refit, df)
-        else:
-            refit = None
-        value = float(sum(reply.penalty for reply in solved.replies))
-        points.append(PathPoint(float(strength), np.zeros(0), intercept, loss, value, df, solved.converged, refit))
-        predictions.append(total + intercept)
-        run.to_record = True
-    on_strength(len(path), len(path))
-    finished = yield from run.coefficients(points)
-    found = np.array(predictions).reshape(len(points), y.size)
+    run = _Run(tuple(parties), settings, study, fit, {} if sent is None else sent)
+    yield from run.open(y, rows)
+    largest = yield from run.largest_strength()
+    path = strengths(largest)
+    watch = RefitStopper(settings.refit, settings.family)
+    tracing = trace_central_path(
+        run.columns.problem(largest),
+        settings.penalty,
+        path,
+        tolerance=settings.tolerance,
+        watch=watch,
+        end_early=settings.end_early,
+        on_strength=on_strength,
+    )
+    points = yield from run.answer(tracing)
     ended_early = len(points) < len(path) or watch.came_to_perfect
-    return FederatedPath(finished, found, designs, ended_early, run.traffic())
-
-
-def _read(
-    solved: _Solved,
-    sharing: Sharing,
-    y: Floats,
-    settings: RegressionSettings,
-    yardstick: DevianceScale,
-    rows: Bools | None,
-) -> tuple[Floats, float, float]:
-    """The parties' joint prediction for all rows, the best intercept beside it, and the loss."""
-    total = np.sum([reply.prediction for reply in solved.replies], axis=0)
-    learnt = total if rows is None else total[rows]
-    intercept = settings.family.best_intercept(learnt, y, sharing.intercept) if settings.fit_intercept else 0.0
-    return total, intercept, yardstick.loss(learnt + intercept, y)
-
-
-@dataclass(frozen=True)
-class _Solved:
-    """Every party's last reply, whether the iteration came to rest, and after how many rounds."""
-
-    replies: tuple[UpdateReply, ...]
-    converged: bool
-    rounds: int
+    return FederatedPath(points, run.columns.predict(points), run.designs, ended_early, run.traffic)
 
 
 class _Run:
     """The rounds of one fit, with their bookkeeping."""
 
-    def __init__(
-        self, parties: tuple[str, ...], settings: RegressionSettings, study: str, fit: str, rows: Bools | None
-    ) -> None:
-        self._parties, self._settings, self._study, self._fit, self._rows = parties, settings, study, fit, rows
-        self.to_record = False  # whether the parties' coefficients solve a strength and are not recorded yet
-        self._designs: dict[str, DesignReply] = {}
-        self._n_rows = 0
-        self._number = 0
-        self._bytes = 0
+    columns: GatheredColumns
+    designs: dict[str, DesignReply]
 
-    def traffic(self) -> Traffic:
-        return Traffic(self._number, self._bytes)
+    def __init__(
+        self, parties: tuple[str, ...], settings: RegressionSettings, study: str, fit: str, sent: SentColumns
+    ) -> None:
+        self._parties, self._settings, self._study, self._fit, self._sent = parties, settings, study, fit, sent
+        self._number = 0
+        self.traffic = Traffic(0, 0)
 
     def _ask(self, requests: dict[str, Request]) -> Rounds[dict[str, Reply]]:
         replies = yield requests
-        self._bytes += sum(payload_bytes(m) for m in (*requests.values(), *replies.values()))
+        more = sum(payload_bytes(m) for m in (*requests.values(), *replies.values()))
+        self.traffic = Traffic(self.traffic.rounds + 1, self.traffic.bytes + more)
         return replies
 
-    def open(self, n_rows: int) -> Rounds[dict[str, DesignReply]]:
-        """Every party prepares its columns."""
+    def open(self, y: Floats, rows: Bools | None) -> Rounds[None]:
+        """Every party prepares its columns; none of them comes yet."""
         settings = self._settings
         requests: dict[str, Request] = {
             name: DesignRequest(
@@ -223,9 +163,7 @@ class _Run:
                 settings.response[1] if settings.response and settings.response[0] == name else None,
                 settings.fit_intercept,
                 settings.subjects,
-                self._rows,
-                settings.penalty.name,
-                settings.penalty.concavity,
+                rows,
             )
             for name in self._parties
         }
@@ -233,111 +171,98 @@ class _Run:
         designs: dict[str, DesignReply] = {}
         for name in self._parties:
             reply = replies.get(name)
-            if not isinstance(reply, DesignReply):
+            if not isinstance(reply, DesignReply) or reply.party != name:
                 raise ProtocolError(f"party {name!r} did not prepare its columns")
-            if reply.n_rows != n_rows:
-                raise ProtocolError(f"party {name!r} has {reply.n_rows} rows, the response {n_rows}")
+            if reply.n_rows != y.size:
+                raise ProtocolError(f"party {name!r} has {reply.n_rows} rows, the response {y.size}")
+            _check_layout(reply, settings.layouts.get(name))
             designs[name] = reply
-        self._designs, self._n_rows = designs, n_rows
-        return designs
-
-    def largest_strength(self, residual: Floats) -> Rounds[float]:
-        """The least strength at which no party's column enters."""
-        replies = yield from self._ask({n: StrengthRequest(self._study, self._fit, residual) for n in self._parties})
-        found = []
-        for name in self._parties:
-            reply = replies.get(name)
-            if not isinstance(reply, StrengthReply) or not np.isfinite(reply.strength):
-                raise ProtocolError(f"party {name!r} did not say from which strength on its columns stay out")
-            found.append(reply.strength)
-        return max(found)
-
-    def solve(self, tracks: Mapping[Track, Sharing], strength: float) -> Rounds[_Solved]:
-        """One strength: a convex penalty at once, a concave one by local linear approximation from the lasso."""
-        tolerance = self._settings.tolerance
-        if not self._settings.penalty.is_concave:
-            return (yield from self._iterate(tracks["main"], "main", "plain", strength, tolerance))
-        yield from self._iterate(tracks["lasso"], "lasso", "plain", strength, tolerance)
-        weights: Weights = "lasso"
-        watch = ConvergenceMonitor(tolerance, self._settings.family)
-        for _ in range(PATH_TUNING.most_lla_steps):
-            solved = yield from self._iterate(tracks["main"], "main", weights, strength, watch.tolerance)
-            if watch.has_converged(max(reply.weight_change for reply in solved.replies), at_once=solved.rounds == 1):
-                return solved
-            weights = "own"
-        return replace(solved, converged=False)
-
-    def refit(self, sharing: Sharing) -> Rounds[_Solved]:
-        """Maximum likelihood on what is selected now."""
-        return (yield from self._iterate(sharing, "refit", "selected", 0.0, self._settings.tolerance))
-
-    def _iterate(
-        self, sharing: Sharing, track: Track, weights: Weights, strength: float, tolerance: float
-    ) -> Rounds[_Solved]:
-        """Rounds of updates at fixed weights until both residuals are small."""
-        settings = self._settings
-        sharing.begin(afresh=track == "refit")  # what is handed out
-        for step in range(settings.max_rounds):
-            inner = SHARING_TUNING.inner_share * sharing.inner_tolerance(tolerance)
-            requests: dict[str, Request] = {
-                name: UpdateRequest(
-                    self._study,
-                    self._fit,
-                    self._number,
-                    track,
-                    weights if step == 0 else "keep",
-                    strength,
-                    sharing.rho,
-                    inner,
-                    self.to_record,
-                    target,
-                )
-                for name, target in zip(self._parties, sharing.targets(), strict=True)
-            }
-            self.to_record = False
-            replies = yield from self._ask(requests)
-            self._number += 1
-            answers = tuple(self._checked(name, replies.get(name)) for name in self._parties)
-            learnt = np.array([r.prediction if self._rows is None else r.prediction[self._rows] for r in answers])
-            if sharing.absorb(learnt, tolerance).done:
-                return _Solved(answers, all(reply.solved for reply in answers), step + 1)
-        return _Solved(answers, False, settings.max_rounds)
-
-    def _checked(self, name: str, reply: Reply | None) -> UpdateReply:
-        good = (
-            isinstance(reply, UpdateReply)
-            and reply.prediction.shape == (self._n_rows,)
-            and reply.selected.shape == self._designs[name].sizes.shape
-            and bool(np.isfinite(reply.prediction).all())
+        self.designs, self._n_rows = designs, y.size
+        ends = np.cumsum([0, *(reply.sizes.size for reply in designs.values())])
+        self._groups = dict(zip(designs, itertools.starmap(slice, itertools.pairwise(ends.tolist())), strict=True))
+        widths = [np.diff(reply.starts) for reply in designs.values()]
+        self.columns = GatheredColumns(
+            y,
+            settings.family,
+            np.cumsum([0, *np.concatenate(widths)]),
+            np.concatenate([reply.sizes for reply in designs.values()]),
+            np.concatenate([reply.constant for reply in designs.values()]),
+            np.ones(y.size, dtype=bool) if rows is None else rows,
+            fit_intercept=settings.fit_intercept,
         )
-        if not isinstance(reply, UpdateReply) or not good:
-            raise ProtocolError(f"party {name!r} did not answer with its part of the linear predictor")
+        for (name, group), values in self._sent.items():
+            self.columns.add(self._groups[name].start + group, values)
+
+    def largest_strength(self) -> Rounds[float]:
+        """The least strength at which no column enters."""
+        everything = np.ones(self.columns.here.size, dtype=bool)
+        replies = yield from self._gather(Question(self.columns.null_residual, np.inf, everything), ~everything)
+        return max((reply.strength for reply in replies), default=0.0)
+
+    def answer(self, tracing: Asking[Solved]) -> Rounds[Solved]:
+        """What is computed, once parties have answered all its questions."""
+        try:
+            question = next(tracing)
+            while True:
+                replies = yield from self._gather(question, self.columns.here)
+                question = tracing.send(any(reply.groups.size for reply in replies))
+        except StopIteration as done:
+            result: Solved = done.value
+            return result
+
+    def _gather(self, question: Question, here: Bools) -> Rounds[list[EnteringColumnsReply]]:
+        """The answers of all parties that the question is about; what they send is added to those that are here."""
+        asked = {name: here[part] for name, part in self._groups.items() if question.groups[part].any()}
+        requests: dict[str, Request] = {
+            name: EnteringColumnsRequest(
+                self._study, self._fit, self._number, question.strength, sent, question.residual
+            )
+            for name, sent in asked.items()
+        }
+        self._number += 1
+        replies = yield from self._ask(requests)
+        found = [self._checked(name, replies.get(name), sent, question.strength) for name, sent in asked.items()]
+        for reply in found:
+            part = self._groups[reply.party]
+            self.columns.note_answer(part.start, part.stop, question.residual, reply.strength)
+            widths = np.diff(self.designs[reply.party].starts)[reply.groups]
+            for group, width, end in zip(reply.groups.tolist(), widths, np.cumsum(widths), strict=True):
+                self._sent[reply.party, group] = reply.values[:, end - width : end]
+                self.columns.add(part.start + group, self._sent[reply.party, group])
+        return found
+
+    def _checked(self, name: str, reply: Reply | None, sent: Bools, strength: float) -> EnteringColumnsReply:
+        """ProtocolError unless the party has sent columns that were not here, as numbers for all rows.
+
+        Sums of their squares are numbers, too: a column that cannot be brought to a scale would end in no answer. And
+        none that the party has kept wants to enter.
+        """
+        if not isinstance(reply, EnteringColumnsReply) or reply.party != name:
+            raise ProtocolError(f"party {name!r} did not say which of its columns enter")
+        groups, widths = reply.groups, np.diff(self.designs[name].starts)
+        known = groups.ndim == 1 and bool(np.isin(groups, np.flatnonzero(~sent)).all() and (np.diff(groups) > 0).all())
+        if not known or reply.values.shape != (self._n_rows, int(widths[groups].sum())):
+            raise ProtocolError(f"party {name!r} sent other columns than those that enter")
+        with np.errstate(over="ignore"):
+            squares = np.einsum("ij,ij->j", reply.values, reply.values)
+        if not np.isfinite(squares).all() or not 0.0 <= reply.strength < np.inf:
+            raise ProtocolError(f"party {name!r} did not answer with finite numbers")
+        if reply.strength > strength:
+            raise ProtocolError(f"party {name!r} says that it kept columns that want to enter")
         return reply
 
-    def coefficients(self, points: Sequence[PathPoint]) -> Rounds[tuple[PathPoint, ...]]:
-        """The path's coefficients, parties side by side, and intercepts on the scale of the data."""
-        requests: dict[str, Request] = {
-            name: CoefficientsRequest(self._study, self._fit, self.to_record) for name in self._parties
-        }
-        replies = yield from self._ask(requests)
-        good: list[CoefficientsReply] = []
-        for name in self._parties:
-            part = replies.get(name)
-            shape = (len(points), len(self._designs[name].names))
-            if not isinstance(part, CoefficientsReply) or part.coef.shape != shape or part.refit_coef.shape != shape:
-                raise ProtocolError(f"party {name!r} did not send the coefficients of the whole path")
-            good.append(part)
-        coef = np.concatenate([part.coef for part in good], axis=1)
-        shifts = np.sum([part.shifts for part in good], axis=0)
-        refits = np.concatenate([part.refit_coef for part in good], axis=1)
-        refit_shifts = np.sum([part.refit_shifts for part in good], axis=0)
-        return tuple(
-            replace(
-                point,
-                coef=coef[i],
-                intercept=point.intercept - float(shifts[i]),
-                refit=point.refit
-                and replace(point.refit, coef=refits[i], intercept=point.refit.intercept - float(refit_shifts[i])),
-            )
-            for i, point in enumerate(points)
-        )
+
+def _check_layout(reply: DesignReply, known: Features | None) -> None:
+    """ProtocolError unless features, groups and their sizes fit together, and are those that are known.
+
+    Before anything is made as large as they are. Starts are compared, because differences may overflow.
+    """
+    n_groups, starts = len(reply.sources), reply.starts
+    fits = starts.shape == (n_groups + 1,) and starts[0] == 0 and starts[-1] == len(reply.names)
+    fits = fits and bool((starts[1:] > starts[:-1]).all())
+    fits = fits and reply.sizes.shape == (n_groups,) and reply.constant.shape == (n_groups,)
+    fits = fits and bool(((reply.sizes >= 1) & (reply.sizes <= np.diff(starts))).all())
+    if fits and known is not None:
+        fits = (reply.names, reply.sources) == (known.names, known.sources) and np.array_equal(starts, known.starts)
+    if not fits:
+        raise ProtocolError(f"party {reply.party!r} did not say which features its columns became")

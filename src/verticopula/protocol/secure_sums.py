@@ -18,29 +18,12 @@ from numpy.typing import NDArray
 from verticopula.errors import PartyUnavailable, ProtocolError
 from verticopula.mpc.gram_noise import FURTHEST_NOISE
 from verticopula.mpc.opened_sums import NoisyGram, OpenedCounts, open_counts, open_gram
+from verticopula.mpc.prime_field import ELEMENT_BYTES
 from verticopula.mpc.sums_plan import SumsPlan, check_plan, gram_size, own_features, selection_deviation
 from verticopula.mpc.table_noise import check_pairs, table_sizes
-from verticopula.mpc.verified_cells import CellsStatement
+from verticopula.mpc.verified_cells import Bytes, CellsStatement
 from verticopula.mpc.verified_sums import LARGEST_ENTRY
-from verticopula.protocol.messages import (
-    CloseReply,
-    CloseRequest,
-    PlanEvidence,
-    Reply,
-    SecureReply,
-    SecureRequest,
-    SumsKeyReply,
-    SumsKeyRequest,
-    SumsProofReply,
-    SumsProofRequest,
-    SumsReply,
-    SumsRequest,
-    SumsShareReply,
-    SumsShareRequest,
-    TablesReply,
-    TablesRequest,
-    fingerprint,
-)
+from verticopula.protocol.messages import Reply, fingerprint
 from verticopula.protocol.proof_routes import (
     DEAL,
     STEPS,
@@ -53,6 +36,22 @@ from verticopula.protocol.proof_routes import (
     statements_of,
 )
 from verticopula.protocol.shared_rounds import Rounds
+from verticopula.protocol.strict_messages import (
+    PlanEvidence,
+    SecureReply,
+    SecureRequest,
+    SumsKeyReply,
+    SumsKeyRequest,
+    SumsProofReply,
+    SumsProofRequest,
+    SumsReply,
+    SumsRequest,
+    SumsShareReply,
+    SumsShareRequest,
+    TablesReply,
+    TablesRequest,
+)
+from verticopula.protocol.study_messages import CloseReply, CloseRequest
 from verticopula.schema.study_settings import COORDINATOR
 
 Ints = NDArray[np.int64]
@@ -81,7 +80,7 @@ class _RelayedMessages:
     def __init__(self, statements: Mapping[str, CellsStatement]) -> None:
         self.statements = statements
         self._boxes: dict[str, dict[Route, bytes]] = {step: {} for step in STEPS}
-        self._bodies: dict[str, bytes] = {}
+        self._bodies: dict[str, Bytes] = {}
 
     def senders(self, step: str) -> list[str]:
         """Who sends messages in a round."""
@@ -91,9 +90,10 @@ class _RelayedMessages:
         """A sender's messages of one round."""
         self._boxes[step] |= match(sender, routes_from(self.statements, step, sender), boxes)
 
-    def take_body(self, dealer: str, body: bytes) -> None:
+    def take_body(self, dealer: str, body: Bytes) -> None:
         statement = self.statements.get(dealer)
-        if len(body) != (0 if statement is None else 8 * statement.rows * statement.width):
+        size = 0 if statement is None else ELEMENT_BYTES * statement.rows * statement.width
+        if body.shape != (size,):
             raise ProtocolError(f"party {dealer!r} did not share its cells as the plan says")
         self._bodies[dealer] = body
 
@@ -104,7 +104,7 @@ class _RelayedMessages:
             for step in STEPS[:until]
         )
 
-    def bodies(self, receiver: str) -> tuple[bytes, ...]:
+    def bodies(self, receiver: str) -> tuple[Bytes, ...]:
         return tuple(self._bodies[dealer] for dealer in bodies_to(self.statements, receiver))
 
 

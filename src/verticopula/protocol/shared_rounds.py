@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.data.missingness import overlap_problems, summarise_missingness
+from verticopula.data.scratch_file import forget_pages
 from verticopula.errors import ProtocolError, SchemaError
 from verticopula.privacy.budget import ColumnBudget, StudyBudget
-from verticopula.protocol.messages import (
+from verticopula.protocol.consent_messages import (
     AgreementReply,
     AgreementRequest,
-    ColumnQuery,
-    ColumnRelease,
     ConsentReply,
     ConsentRequest,
     PresenceReply,
     PresenceRequest,
-    ReleaseReply,
-    ReleaseRequest,
-    Reply,
-    Request,
     SignedConsent,
     SignedPresence,
     StudyProposal,
 )
+from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.rank_messages import ColumnQuery, ColumnRelease, ReleaseReply, ReleaseRequest
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext, propose, sign_presences
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
@@ -36,6 +33,7 @@ from verticopula.stats.copula import Layout, latent_count
 from verticopula.stats.margin_cells import cell_count
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.rank_release import CollectedReleases, Masks, RankRelease
+from verticopula.stats.sampler_choice import choose_sampler
 
 Result = TypeVar("Result")
 Rounds = Generator[dict[str, Request], dict[str, Reply], Result]
@@ -54,6 +52,7 @@ def collect(
     apart = overlap_problems(missingness.never_together) if find_method(method).needs_overlap else []
     if apart:
         raise SchemaError(apart)
+    budget = choose_sampler(federation, budget, counts, missingness.n_subjects)
     proposal = propose(federation, budget, study, method, presence, missingness.n_subjects, context)
     yield from ask_consent(federation, proposal)
     budgets = {
@@ -130,11 +129,20 @@ def gather_presence(
         if reply.observed.shape[1] != width:
             raise ProtocolError(f"party {party.name!r} answered for a different number of columns")
         sizes.add(reply.observed.shape[0])
-        whole = np.broadcast_to(reply.observed, (reply.observed.shape[0], len(party.columns)))
-        masks |= {ColumnKey(party.name, c.name): np.asarray(whole[:, i]) for i, c in enumerate(party.columns)}
+        own = _share_masks([np.ascontiguousarray(mask) for mask in reply.observed.T])
+        for index, column in enumerate(party.columns):
+            masks[ColumnKey(party.name, column.name)] = own[0 if by_party else index]
     if len(sizes) != 1:
         raise ProtocolError("the parties answered for cohorts of different sizes")
     return masks
+
+
+def _share_masks(masks: list[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
+    """The same masks; equal ones are one array."""
+    shared: list[NDArray[np.bool_]] = []
+    for mask in masks:
+        shared.append(next((known for known in shared if np.array_equal(known, mask)), mask))
+    return shared
 
 
 def gather_releases(
@@ -158,10 +166,11 @@ def gather_releases(
         if release_or_none is None or release_or_none.cells.shape != (cells,):
             raise ProtocolError(f"{key}: the release is missing or has the wrong shape or range")
         check_ranks(federation, key, release_or_none.ranks, n)
+        forget_pages(release_or_none.ranks)
     return releases
 
 
-def check_ranks(federation: Federation, key: ColumnKey, ranks: NDArray[np.int64], n: int) -> None:
+def check_ranks(federation: Federation, key: ColumnKey, ranks: NDArray[Any], n: int) -> None:
     """ProtocolError unless these can be noisy ranks of n subjects in that column."""
     width = latent_count(federation.column(key))
     if ranks.shape != (n, width) or (n > 0 and (ranks.min() < 1 or ranks.max() > n)):

@@ -102,7 +102,7 @@ class SumsShareReply:
 
     party: str
     boxes: tuple[bytes, ...]
-    body: bytes
+    body: NDArray[np.uint8]
     selection: NDArray[np.int64]
     version: int = MESSAGE_VERSION
 
@@ -124,7 +124,7 @@ class SumsProofRequest:
     keys: tuple[SignedPublicKey, ...]
     step: str
     boxes: tuple[tuple[bytes, ...], ...]
-    bodies: tuple[bytes, ...] = ()
+    bodies: tuple[NDArray[np.uint8], ...] = ()
     version: int = MESSAGE_VERSION
 
 
@@ -147,7 +147,7 @@ class SumsRequest:
     plan: SumsPlan
     keys: tuple[SignedPublicKey, ...]
     boxes: tuple[tuple[bytes, ...], ...]
-    bodies: tuple[bytes, ...] = ()
+    bodies: tuple[NDArray[np.uint8], ...] = ()
     version: int = MESSAGE_VERSION
 
 
@@ -178,7 +178,7 @@ class TablesRequest:
     keys: tuple[SignedPublicKey, ...]
     pairs: NDArray[np.int64]
     boxes: tuple[tuple[bytes, ...], ...]
-    bodies: tuple[bytes, ...] = ()
+    bodies: tuple[NDArray[np.uint8], ...] = ()
     version: int = MESSAGE_VERSION
 
 

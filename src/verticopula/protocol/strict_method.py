@@ -16,7 +16,7 @@ from verticopula.mpc.opened_sums import NoisyGram
 from verticopula.mpc.sums_plan import (
     block_factor,
     check_bodies,
-    own_rows,
+    count_rows,
     person_mu,
     selection_mu,
     tables_person_mu,
@@ -24,15 +24,10 @@ from verticopula.mpc.sums_plan import (
 from verticopula.privacy.budget import StudyBudget
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.gathered_margins import gather_margins
-from verticopula.protocol.messages import (
-    GaussianMarginsReply,
-    GaussianMarginsRequest,
-    MarginQuery,
-    PlanEvidence,
-    fingerprint,
-)
+from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.secure_sums import ComputeHandler, SecureOpenings, secure_sums
 from verticopula.protocol.shared_rounds import Rounds, ask_consent, ask_presence
+from verticopula.protocol.strict_messages import GaussianMarginsReply, GaussianMarginsRequest, MarginQuery, PlanEvidence
 from verticopula.protocol.study_proposal import NO_CONTEXT, StudyContext, are_rows_agreed, propose
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
@@ -117,7 +112,7 @@ def strict(
 def spending_of(releases: StrictReleases, *, rows_agreed: bool) -> StrictSpending:
     """What a study has spent, as its parties' ledgers have it."""
     plan, budget = releases.plan.sums, releases.budget
-    known = {party: int(own_rows(plan, party).sum()) for party in plan.parties}
+    known = {party: count_rows(plan, party) for party in plan.parties}
     return StrictSpending(
         budget.deviations,
         plan.mu,
@@ -194,7 +189,8 @@ def check_shared_size(federation: Federation, observed: Masks, budget: StrictBud
     the most cells that it may be pooled to.
     """
     check_bodies(
-        sum(int(observed[key].sum()) * (_most_cells(federation, key, observed, budget) - 1) for key in federation.keys)
+        sum(int(observed[key].sum()) * (_most_cells(federation, key, observed, budget) - 1) for key in federation.keys),
+        federation.network.message_gib * 2**30,
     )
 
 

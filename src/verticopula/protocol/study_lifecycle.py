@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.data.id_checks import HASH_BYTES
 from verticopula.data.tables import describe_unmatched
 from verticopula.errors import ProtocolError, VersionMismatch
-from verticopula.matching.keyed_hashes import CHECK_BYTES, HASH_BYTES, Placement, cohort_digest, count_repeats, place
+from verticopula.matching.keyed_hashes import CHECK_BYTES, Placement, cohort_digest, count_repeats, place
 from verticopula.matching.private_intersection import POINT_BYTES, points_digest, shorten_points
-from verticopula.protocol.messages import (
-    MESSAGE_VERSION,
+from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.shared_rounds import Rounds
+from verticopula.protocol.study_messages import (
     BeginReply,
     BeginRequest,
     BlockReply,
@@ -29,16 +31,13 @@ from verticopula.protocol.messages import (
     MaskRequest,
     PlaceReply,
     PlaceRequest,
-    Reply,
-    Request,
     SignedPoints,
 )
-from verticopula.protocol.shared_rounds import Rounds
 from verticopula.protocol.study_proposal import StudyContext, federation_fingerprint
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
+from verticopula.schema.setting_choices import Alignment
 
-Alignment = Literal["hash", "psi"]
 LedgerHead = tuple[int, str]  # how many entries, and the hash of the last
 
 

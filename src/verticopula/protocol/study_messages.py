@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.schema.setting_choices import Alignment
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class BeginRequest:
     study: str
     method: str
     federation: str
-    alignment: Literal["hash", "psi"]
+    alignment: Alignment
     seed: int | None
     witness_count: int
     witness_head: str

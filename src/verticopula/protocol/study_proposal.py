@@ -21,25 +21,24 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.privacy.budget import BUDGET_TERMS, StudyBudget, plan_budget
 from verticopula.protocol.confusables import has_disallowed_script
-from verticopula.protocol.messages import (
-    GaussianMarginsReply,
-    PresenceReply,
-    SignedAsking,
-    SignedPresence,
-    StudyProposal,
-    fingerprint,
-)
+from verticopula.protocol.consent_messages import PresenceReply, SignedPresence, StudyProposal
+from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.strict_messages import GaussianMarginsReply
+from verticopula.protocol.study_messages import SignedAsking
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
 from verticopula.schema.federation_digest import federation_fingerprint as federation_fingerprint
 from verticopula.schema.methods import (
     METHODS,
+    MOMENTS_VARIANT,
     OWN_VARIANT,
     PRINTED_VARIANT,
     RAW_REGRESSION,
     find_method,
     tells_presence_by_party,
 )
+from verticopula.schema.setting_choices import EXACT_SAMPLER, SAMPLERS
+from verticopula.schema.study_settings import check_moments_roles
 from verticopula.stats.strict.noise_budget import StrictBudget, is_base, plan_strict_budget
 
 Floats = NDArray[np.float64]
@@ -116,8 +115,9 @@ def propose_raw(
     presence: tuple[SignedPresence, ...],
     subjects: Bools,
     context: StudyContext,
+    variant: str = OWN_VARIANT,
 ) -> StudyProposal:
-    """The proposal of a regression on raw columns: exact values of these subjects."""
+    """The proposal of a regression on raw columns: exact values of these subjects, or their second moments."""
     return StudyProposal(
         study=study,
         method=RAW_REGRESSION,
@@ -127,7 +127,7 @@ def propose_raw(
         epsilon_ranks=np.inf,
         epsilon_marginals=np.inf,
         delta=None,
-        sampler="exact",
+        sampler=EXACT_SAMPLER,
         rounds=1,
         per_round=False,
         alignment=context.alignment,
@@ -141,6 +141,7 @@ def propose_raw(
         deviations=_NONE,
         mu=_NONE,
         subjects=subjects,
+        variant=variant,
     )
 
 
@@ -200,10 +201,12 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
     if tells_presence_by_party(proposal.method) and any(len(set(p.counts)) != 1 for p in proposal.presence):
         raise ProtocolError(f"in a study by {proposal.method!r} all columns of a party are about the same people")
     check_requester_and_purpose(proposal.requester, proposal.purpose)
-    if proposal.method == RAW_REGRESSION and proposal.variant == OWN_VARIANT:
+    if proposal.method == RAW_REGRESSION and proposal.variant in (OWN_VARIANT, MOMENTS_VARIANT):
         subjects = proposal.subjects
         if subjects is None or subjects.shape != (proposal.n_subjects,) or proposal.rounds != 1:
             raise ProtocolError("the proposal does not say whose exact values it asks for")
+        if proposal.variant == MOMENTS_VARIANT:
+            _check_moments_roles(federation)
         return
     if proposal.method not in METHODS or proposal.subjects is not None:
         raise ProtocolError("the proposal names a method that does not exist")
@@ -219,6 +222,13 @@ def check_proposal(federation: Federation, proposal: StudyProposal) -> None:
         )
 
 
+def _check_moments_roles(federation: Federation) -> None:
+    try:
+        check_moments_roles(federation)
+    except SettingsError as error:
+        raise ProtocolError(f"this federation has no such study: {error}") from None
+
+
 def check_study_name(party: str, study: str) -> None:
     """ProtocolError of that party unless the name can be shown and stored."""
     if not 1 <= len(study) <= _LONGEST_NAME or not study.isprintable():
@@ -231,7 +241,7 @@ def _check_variant(proposal: StudyProposal) -> None:
     if proposal.variant not in method.variants:
         raise ProtocolError("the proposal names a variant that its method does not have")
     units = [unit.value for unit in method.units_of(proposal.variant)]
-    if proposal.variant == PRINTED_VARIANT and (proposal.sampler != "exact" or proposal.unit not in units):
+    if proposal.variant == PRINTED_VARIANT and (proposal.sampler != EXACT_SAMPLER or proposal.unit not in units):
         raise ProtocolError("the proposal's variant does not have this sampler or unit")
 
 
@@ -250,6 +260,9 @@ def budget_of(federation: Federation, proposal: StudyProposal) -> StudyBudget:
     """The budget that the proposal's settings ask for; ProtocolError where they make no sense."""
     if proposal.rounds > 1 and not find_method(proposal.method).repeats_ranks:
         raise ProtocolError("the proposal has several rounds, but its method ranks once")
+    if proposal.sampler not in SAMPLERS:  # not `auto` either: a party consents to one of them
+        what = f"unknown sampler {proposal.sampler!r}; known: {', '.join(SAMPLERS)}"
+        raise ProtocolError(f"the proposal's settings make no sense: {what}")
     try:
         return StudyBudget.build(federation, epsilon=None, **{name: getattr(proposal, name) for name in BUDGET_TERMS})
     except SettingsError as error:
@@ -325,7 +338,13 @@ def asking_statement(federation: str, method: str, requester: str, purpose: str,
 
 def margins_statement(proposal: StudyProposal, reply: GaussianMarginsReply) -> bytes:
     """What a party signs about its noisy margins."""
-    return fingerprint(("margins", fingerprint(proposal), reply.party, reply.cells)).encode()
+    return margins_statements(proposal, [reply])[0]
+
+
+def margins_statements(proposal: StudyProposal, replies: Iterable[GaussianMarginsReply]) -> list[bytes]:
+    """The same of several parties; the proposal, which is about all of them, is hashed once."""
+    digest = fingerprint(proposal)
+    return [fingerprint(("margins", digest, reply.party, reply.cells)).encode() for reply in replies]
 
 
 # ---- numbers -----------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from verticopula.protocol.coordinator_side import CoordinatorSide, needs_handler
 from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.secure_sums import ComputeHandler
 from verticopula.protocol.shared_rounds import Rounds
-from verticopula.protocol.study_lifecycle import Alignment, BegunStudy, LedgerHead, begin_study
+from verticopula.protocol.study_lifecycle import BegunStudy, LedgerHead, begin_study
 from verticopula.schema.federation import Federation
 from verticopula.schema.progress import Progress
+from verticopula.schema.setting_choices import Alignment
 from verticopula.schema.study_settings import StudySettings
 from verticopula.stats.fit_result import FitResult
 
@@ -47,7 +48,7 @@ def study_rounds(
             f"a study of two parties by method {settings.method!r} needs the coordinator as the third: give it a "
             "handler"
         )
-    seed = settings.random_state
+    seed = settings.seed
     begun = yield from begin_study(
         federation,
         study,

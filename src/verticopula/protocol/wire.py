@@ -5,7 +5,8 @@
 The header names the message's type and holds its fields; an array stands there as its dtype, the width it is stored
 in, and its shape. Types come from the receiver's own type hints, never from the bytes. Before an array is allocated,
 its stored size is compared with the bytes that are left, and its decoded size with what the message may still take.
-Whatever does not fit is a WireError that quotes nothing.
+Whatever does not fit is a WireError that quotes nothing. A message may also lie in a file (`message_files.py`): it is
+written and read piece by piece, so that its bytes are never in memory beside what they stand for.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import math
 import operator
 import struct
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import VersionMismatch, WireError
+from verticopula.protocol.array_bytes import STORED_WIDTHS, FileBytes, MemoryBytes, PackedArray, fill_array
 from verticopula.protocol.message_fields import kind_name, sent_fields
 from verticopula.protocol.message_version import MESSAGE_VERSION
 
@@ -38,9 +41,21 @@ _MAGIC = b"VCMS"
 _PREFIX = struct.Struct("<4sHI")
 _MAX_ITEMS = 2**40
 _ARRAY = get_origin(NDArray[np.int64])  # np.ndarray; with Python 3.12 and numpy 2.5 a type alias
-_DTYPES: dict[type, str] = {np.bool_: "bool", np.int64: "int64", np.float64: "float64", np.uint8: "uint8"}
-_WIDTHS = ("u1", "i1", "u2", "i2", "u4", "i4", "i8")  # in which integers may be stored, narrow ones first
-_STORED = {"bool": ("bits",), "int64": _WIDTHS, "float64": ("f8",), "uint8": ("u1",)}
+_DTYPES: dict[type, str] = {
+    np.bool_: "bool",
+    np.int32: "int32",
+    np.int64: "int64",
+    np.float64: "float64",
+    np.uint8: "uint8",
+}
+_SENT_AS = {"int32": "int64"}  # integers are stored narrow anyway; what they are read into is the reader's own matter
+_STORED = {
+    "bool": ("bits",),
+    "int32": STORED_WIDTHS[:-1],
+    "int64": STORED_WIDTHS,
+    "float64": ("f8",),
+    "uint8": ("u1",),
+}
 _ODD_FLOATS = ("inf", "-inf", "nan")
 
 
@@ -65,20 +80,42 @@ def __getattr__(name: str) -> tuple[type, ...]:
 
 def encode(message: Any) -> bytes:
     """A message's bytes; WireError where its fields are not what its type hints say."""
+    return b"".join(bytes_of(message)[1])
+
+
+def bytes_of(message: Any) -> tuple[int, Iterator[bytes | memoryview]]:
+    """How many bytes a message has, and the bytes, piece by piece; WireError as `encode` has it.
+
+    Parameters
+    ----------
+    message : as `encode` takes it; its arrays are read when their pieces are asked for
+    """
     if not is_dataclass(message) or isinstance(message, type):
         raise WireError("only messages can be sent")
-    arrays: _Arrays = []
+    arrays: list[PackedArray] = []
     header = json.dumps(_pack(message, type(message), arrays), separators=(",", ":")).encode("ascii")
     if len(header) > MAX_HEADER:
         raise WireError("the message is too long to be sent: its names and numbers exceed the header")
-    data = b"".join((_PREFIX.pack(_MAGIC, WIRE_FORMAT, len(header)), header, *(stored for stored, _ in arrays)))
-    if sum(decoded for _, decoded in arrays) > max_decoded(len(data)):
+    head = _PREFIX.pack(_MAGIC, WIRE_FORMAT, len(header)) + header
+    size = len(head) + sum(array.stored_bytes for array in arrays)
+    if sum(array.decoded_bytes for array in arrays) > max_decoded(size):
         raise WireError("the message is too large to be sent: its arrays would take more memory than a reader allows")
-    return data
+    return size, _pieces(head, arrays)
 
 
-def decode(data: bytes | bytearray | memoryview, kinds: Iterable[type]) -> Any:
+def _pieces(head: bytes, arrays: Iterable[PackedArray]) -> Iterator[bytes | memoryview]:
+    yield head
+    for array in arrays:
+        yield from array.pieces()
+
+
+def decode(data: bytes | bytearray | memoryview | Path, kinds: Iterable[type]) -> Any:
     """The message of one of these kinds that the bytes hold.
+
+    Parameters
+    ----------
+    data : the bytes, or the path of a file that has them
+    kinds : message types
 
     Raises
     ------
@@ -87,19 +124,26 @@ def decode(data: bytes | bytearray | memoryview, kinds: Iterable[type]) -> Any:
     WireError
         Anything else that is not exactly such a message.
     """
+    if isinstance(data, Path):
+        with data.open("rb") as file:
+            return _decode(FileBytes(file), kinds)
     view = memoryview(data)
-    view = view.cast("B") if view.c_contiguous else memoryview(bytes(view))
-    if len(view) < _PREFIX.size:
+    return _decode(MemoryBytes(view.cast("B") if view.c_contiguous else memoryview(bytes(view))), kinds)
+
+
+def _decode(source: MemoryBytes | FileBytes, kinds: Iterable[type]) -> Any:
+    size = source.left
+    if size < _PREFIX.size:
         raise WireError("the bytes end before the message does")
-    magic, wire_format, length = _PREFIX.unpack_from(view)
+    magic, wire_format, length = _PREFIX.unpack(source.read(_PREFIX.size))
     if magic != _MAGIC:
         raise WireError("the bytes are not a message")
     if wire_format != WIRE_FORMAT:
         raise VersionMismatch(f"this side speaks wire format {WIRE_FORMAT}, the other one another")
-    if length > MAX_HEADER or length > len(view) - _PREFIX.size:
+    if length > MAX_HEADER or length > source.left:
         raise WireError("the header is longer than allowed, or than the message")
-    raw = _parse(bytes(view[_PREFIX.size : _PREFIX.size + length]))
-    rest = _Rest(view[_PREFIX.size + length :], max_decoded(len(view)))
+    raw = _parse(bytes(source.read(length)))
+    rest = _Rest(source, max_decoded(size))
     message = _unpack_record(raw, {kind_name(kind): kind for kind in kinds}, rest)
     rest.close()
     return message
@@ -113,11 +157,8 @@ def max_decoded(n_bytes: int) -> int:
 # ---- writing -----------------------------------------------------------------------------
 
 
-_Arrays = list[tuple[bytes, int]]  # the bytes as they are sent, and how many they are when they are read
-
-
-def _pack(value: Any, hint: Any, arrays: _Arrays) -> Any:
-    """What stands in the header for one value; its array's bytes are added to `arrays`."""
+def _pack(value: Any, hint: Any, arrays: list[PackedArray]) -> Any:
+    """What stands in the header for one value; its array is added to `arrays`."""
     allows_none, records, hint = _alternatives(hint)
     origin = get_origin(hint)
     if value is None and allows_none:
@@ -138,7 +179,7 @@ def _pack(value: Any, hint: Any, arrays: _Arrays) -> Any:
         except TypeError:
             raise _unfit() from None
     if hint is bytes and isinstance(value, bytes):
-        arrays.append((value, len(value)))
+        arrays.append(PackedArray(np.frombuffer(value, dtype=np.uint8), "u1"))
         return len(value)
     if hint is str and isinstance(value, str):
         return _checked_text(str(value))
@@ -147,7 +188,7 @@ def _pack(value: Any, hint: Any, arrays: _Arrays) -> Any:
     raise _unfit()
 
 
-def _pack_record(value: Any, records: dict[str, Any], arrays: _Arrays) -> dict[str, Any]:
+def _pack_record(value: Any, records: dict[str, Any], arrays: list[PackedArray]) -> dict[str, Any]:
     kind: Any = type(value)
     if kind not in records.values():
         raise _unfit()
@@ -166,25 +207,14 @@ def _pack_float(value: Any) -> float | str:
     return number if math.isfinite(number) else repr(number)
 
 
-def _pack_array(value: Any, dtype: str, arrays: _Arrays) -> dict[str, Any]:
+def _pack_array(value: Any, dtype: str, arrays: list[PackedArray]) -> dict[str, Any]:
     if not isinstance(value, np.ndarray) or value.dtype != np.dtype(dtype):
         raise _unfit()
     if not 1 <= value.ndim <= MAX_DIMENSIONS:
         raise WireError(f"an array has 1 to {MAX_DIMENSIONS} dimensions")
-    stored = _narrowest(value) if dtype == "int64" else _STORED[dtype][0]
-    if stored == "bits":
-        arrays.append((np.packbits(value.ravel()).tobytes(), value.nbytes))
-    else:
-        arrays.append((value.astype(np.dtype(f"<{stored}"), order="C", copy=False).tobytes(), value.nbytes))
-    return {"dtype": dtype, "stored": stored, "shape": list(value.shape)}
-
-
-def _narrowest(values: NDArray[np.int64]) -> str:
-    """Ranks are most of the traffic, and never need eight bytes."""
-    if values.size == 0:
-        return _WIDTHS[0]
-    low, high = int(values.min()), int(values.max())
-    return next(w for w in _WIDTHS if np.iinfo(w).min <= low and high <= np.iinfo(w).max)
+    array = PackedArray.narrow(value) if dtype in ("int32", "int64") else PackedArray(value, _STORED[dtype][0])
+    arrays.append(array)
+    return {"dtype": _SENT_AS.get(dtype, dtype), "stored": array.stored, "shape": list(value.shape)}
 
 
 # ---- reading -----------------------------------------------------------------------------
@@ -193,22 +223,20 @@ def _narrowest(values: NDArray[np.int64]) -> str:
 class _Rest:
     """The arrays' bytes, taken from the front; all of them have to be taken."""
 
-    def __init__(self, view: memoryview, max_decoded: int) -> None:
-        self._view = view
+    def __init__(self, source: MemoryBytes | FileBytes, max_decoded: int) -> None:
+        self.source = source
         self._decoded_left = max_decoded
 
-    def take(self, size: int, decoded: int) -> memoryview:
-        """The next bytes, which take so many when they are decoded; nothing is allocated here."""
-        if size > len(self._view):
+    def reserve(self, size: int, decoded: int) -> None:
+        """WireError unless so many bytes are left, and may be so many when they are decoded. Allocates nothing."""
+        if size > self.source.left:
             raise WireError("an array is larger than the message")
         if decoded > self._decoded_left:
             raise WireError("the message's arrays would take more memory than allowed")
         self._decoded_left -= decoded
-        taken, self._view = self._view[:size], self._view[size:]
-        return taken
 
     def close(self) -> None:
-        if self._view:
+        if self.source.left:
             raise WireError("the message is longer than its content")
 
 
@@ -245,7 +273,8 @@ def _unpack(raw: Any, hint: Any, rest: _Rest) -> Any:
     if hint is int and type(raw) is int:
         return _checked_int(raw)
     if hint is bytes and type(raw) is int and raw >= 0:
-        return bytes(rest.take(raw, raw))
+        rest.reserve(raw, raw)
+        return bytes(rest.source.read(raw))
     if hint is str and type(raw) is str:
         return _checked_text(raw)
     if origin is Literal:
@@ -282,21 +311,18 @@ def _unpack_float(raw: Any) -> float:
 
 
 def _unpack_array(raw: Any, dtype: str, rest: _Rest) -> NDArray[Any]:
-    if not isinstance(raw, dict) or raw.keys() != {"dtype", "stored", "shape"} or raw["dtype"] != dtype:
+    if not isinstance(raw, dict) or raw.keys() != {"dtype", "stored", "shape"}:
+        raise _unfit()
+    if raw["dtype"] != _SENT_AS.get(dtype, dtype):
         raise _unfit()
     stored, shape = raw["stored"], _checked_shape(raw["shape"])
     if not isinstance(stored, str) or stored not in _STORED[dtype]:
         raise _unfit()
     count = math.prod(shape)
     decoded = count * np.dtype(dtype).itemsize
-    if stored == "bits":
-        packed = np.frombuffer(rest.take((count + 7) // 8, decoded), dtype=np.uint8)
-        if count % 8 and int(packed[-1]) & (0xFF >> count % 8):
-            raise WireError("a mask has more entries than its shape")
-        return np.unpackbits(packed, count=count).view(np.bool_).reshape(shape)
-    width = np.dtype(f"<{stored}")
-    flat = np.frombuffer(rest.take(count * width.itemsize, decoded), dtype=width)
-    return flat.astype(np.dtype(dtype), copy=True).reshape(shape)
+    width = 0 if stored == "bits" else np.dtype(stored).itemsize
+    rest.reserve(count * width if width else (count + 7) // 8, decoded)
+    return fill_array(rest.source, stored, dtype, count).reshape(shape)
 
 
 def _checked_shape(raw: Any) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ distribution would give. For a logistic score that is known; for a tree it comes
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,26 @@ from verticopula.schema.columns import ColumnKey
 Floats = NDArray[np.float64]
 
 FEWEST_ROWS = 100
-MOST_CLASSIFIED_ROWS = 2_000
-_EXCHANGES = 10
-_LEAF = 20
+
+
+@dataclass(frozen=True)
+class PropensityTuning:
+    """How a classifier tells real rows from synthetic ones. Chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    most_rows : of either kind
+    exchanges : how often labels are exchanged, for what chance alone gives
+    leaf, depth : fewest rows of a tree's leaf, and how deep the tree is
+    """
+
+    most_rows: int = 2_000
+    exchanges: int = 10
+    leaf: int = 20
+    depth: int = 8
+
+
+PROPENSITY_TUNING = PropensityTuning()
 
 
 def propensity_scores(subject: ReportData) -> list[dict[str, Any]]:
@@ -48,7 +65,7 @@ def propensity_scores(subject: ReportData) -> list[dict[str, Any]]:
         if rows.size < FEWEST_ROWS:
             found.append({"label": label, "rows": int(rows.size)})
             continue
-        rows = rng.permutation(rows)[:MOST_CLASSIFIED_ROWS]
+        rows = rng.permutation(rows)[: PROPENSITY_TUNING.most_rows]
         keys = [ColumnKey(name, c.name) for name in names for c in subject.federation.party(name).columns]
         drawn = alike.sample(rows.size, rng)
         complete = np.flatnonzero(np.isfinite(np.column_stack([drawn[key] for key in keys])).all(axis=1))
@@ -70,9 +87,13 @@ def compare(both: Floats, rng: np.random.Generator) -> dict[str, Any]:
     logistic = _pmse(LogisticRegression(C=np.inf, max_iter=300), both, synthetic)
     # (parameters without the intercept) * (1 - c)^2 c / n, for c = 1/2
     expected = np.linalg.matrix_rank(both) / (8.0 * n)
-    tree = DecisionTreeClassifier(min_samples_leaf=_LEAF, max_depth=8, random_state=0)
+    tree = DecisionTreeClassifier(
+        min_samples_leaf=PROPENSITY_TUNING.leaf, max_depth=PROPENSITY_TUNING.depth, random_state=0
+    )
     grown = _pmse(tree, both, synthetic)
-    by_chance = float(np.mean([_pmse(tree, both, rng.permutation(synthetic)) for _ in range(_EXCHANGES)]))
+    by_chance = float(
+        np.mean([_pmse(tree, both, rng.permutation(synthetic)) for _ in range(PROPENSITY_TUNING.exchanges)])
+    )
     return {
         "logistic": {"pmse": logistic, "expected": float(expected), "ratio": logistic / expected},
         "tree": {"pmse": grown, "expected": by_chance, "ratio": grown / by_chance},

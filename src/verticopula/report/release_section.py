@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from verticopula.formatting import count_of, format_small, odds_in_words, shorten_time
+from verticopula.formatting import count_of, describe_odds, format_small, shorten_time
 from verticopula.privacy.release import ALL_COLUMNS, Release
 from verticopula.privacy.statement import PartyEpsilons, PrivacyStatement, format_epsilon, format_price
 from verticopula.report.report_data import ReportData
@@ -30,7 +30,7 @@ def describe_units(privacy: PrivacyStatement, asked: Unit) -> list[dict[str, Any
             "epsilon": format_epsilon(privacy.epsilon(unit)),
             "delta": format_small(privacy.delta) if privacy.has_delta(unit) else "0",
             "sentence": _SENTENCES[unit] + (_ALL_OF_IT if privacy.gaussian and not unit.needs_delta else ""),
-            "odds": odds_in_words(privacy.epsilon(unit)),
+            "odds": describe_odds(privacy.epsilon(unit)),
             "asked": unit == asked,
         }
         for unit in Unit
@@ -91,11 +91,11 @@ WHAT_LEAVES = {
 def _sentence(own: PartyEpsilons, privacy: PrivacyStatement, *, gaussian: bool) -> str:
     person = (
         f"For a whole person at this party epsilon is {format_epsilon(own.block)} at δ = "
-        f"{format_small(privacy.delta)}: {odds_in_words(own.block)}."
+        f"{format_small(privacy.delta)}: {describe_odds(own.block)}."
     )
     if gaussian:
         return f"{person} “mu” is how far one person moves a release, in standard deviations of its Gaussian noise."
-    change = odds_in_words(own.variable)
+    change = describe_odds(own.variable)
     lesser = f"What one comparison shows, or one part in noisy counts, changes the odds of a guess {change}."
     return f"{lesser} {person}"
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from verticopula.errors import StudyWarning
 from verticopula.formatting import format_small, json_safe
 from verticopula.report import (
     association_figures,
@@ -68,24 +69,11 @@ def gather(subject: ReportData) -> dict[str, Any]:
     regression = regression_section.regression_section(subject)
     columns = margin_figures.describe_margins(subject)
     realised = association_figures.realised_errors(subject)
-    moving = sensitivity_analysis.margin_sensitivity(subject)
     moving_fit = sensitivity_analysis.regression_sensitivity(subject)
     expected = association_figures.expected_errors(subject)
-    refinement = result.refinement
-    patterns = _patterns(subject)
     warnings = report_warnings(subject)
     fitted = subject.fitted
-    decided = steward_page.StewardStudy(
-        federation,
-        fitted.settings,
-        result.n_subjects,
-        fitted.releases,
-        warnings,
-        in_house=bool(subject.real),
-        name=fitted.name,
-        date=next((entry.time[:10] for entry in fitted.releases if entry.study == fitted.name), ""),
-    )
-    return {
+    shown = {
         "title": f"Study {federation.name}",
         "version": version("verticopula"),
         "in_house": bool(subject.real),
@@ -98,15 +86,15 @@ def gather(subject: ReportData) -> dict[str, Any]:
         "releases": release_section.describe_parties(fitted.releases, fitted.privacy),
         "audit": audit_section.audit_section(subject.audit) if subject.real else None,
         "caps": release_section.describe_caps(subject),
-        "yes": steward_page.steward_page(decided),
+        "yes": steward_page.steward_page(_to_decide(subject, warnings)),
         "command": study_settings_section.repeating_command(subject),
         "was_counted": study_settings_section.was_counted(subject),
         "schema": study_settings_section.describe_columns(subject),
         "quality": quality_score.quality_score(subject, columns, realised, expected),
         "glossary": GLOSSARY,
-        "delta": format_small(subject.fitted.privacy.delta),
+        "delta": format_small(fitted.privacy.delta),
         "missingness": result.missingness,
-        "patterns": patterns,
+        "patterns": _patterns(subject),
         "columns": columns,
         "first_column": _most_moved(columns, str(federation.response)),
         "shifts": margin_shifts(result)[:8],
@@ -114,7 +102,7 @@ def gather(subject: ReportData) -> dict[str, Any]:
         "blocks": association_figures.party_blocks(subject),
         "fit": result.report,
         "repairs": sorted(result.report.margin_repairs.items(), key=lambda item: -item[1])[:5],
-        "refinement": refinement,
+        "refinement": result.refinement,
         "expected": expected,
         "against": AGAINST_POPULATION,
         "realised": realised,
@@ -123,24 +111,45 @@ def gather(subject: ReportData) -> dict[str, Any]:
         "tilted_pairs": association_figures.tilted_pairs(subject),
         "scores": propensity_check.propensity_scores(subject),
         "regression": regression,
-        "moving": moving,
-        "predicts": subject.fitted.settings.record.models_missing,
+        "moving": sensitivity_analysis.margin_sensitivity(subject),
+        "predicts": fitted.settings.record.models_missing,
         "moving_fit": largest_moves(regression, moving_fit),
         "deltas": sensitivity_analysis.DELTAS,
-        "drawn": {
-            "parties": list(result.missingness.parties),
-            "subjects": result.n_subjects,
-            "patterns": patterns,
-            "columns": columns,
-            "correlation": association_figures.describe_correlation(subject),
-            "likelihood": [] if refinement is None else list(refinement.log_likelihood),
-            "expected": {name: expected[name] for name in ("counts", "edges") if name in expected},
-            "realised": [] if realised is None else realised["points"],
-            "effects": [] if regression is None else effects_per_deviation(regression),
-            "deltas": list(sensitivity_analysis.DELTAS),
-            "moving": moving,
-            "movingFit": moving_fit,
-        },
+    }
+    return {**shown, "drawn": _drawn(subject, shown, moving_fit)}
+
+
+def _to_decide(subject: ReportData, warnings: list[StudyWarning]) -> steward_page.StewardStudy:
+    """The study as its page for stewards describes it."""
+    fitted = subject.fitted
+    return steward_page.StewardStudy(
+        subject.federation,
+        fitted.settings,
+        subject.result.n_subjects,
+        fitted.releases,
+        warnings,
+        in_house=bool(subject.real),
+        name=fitted.name,
+        date=next((entry.time[:10] for entry in fitted.releases if entry.study == fitted.name), ""),
+    )
+
+
+def _drawn(subject: ReportData, shown: dict[str, Any], moving_fit: dict[str, Any] | None) -> dict[str, Any]:
+    """What figures are drawn from, under the names that the page's script reads."""
+    result, expected, realised, regression = subject.result, shown["expected"], shown["realised"], shown["regression"]
+    return {
+        "parties": list(result.missingness.parties),
+        "subjects": result.n_subjects,
+        "patterns": shown["patterns"],
+        "columns": shown["columns"],
+        "correlation": association_figures.describe_correlation(subject),
+        "likelihood": [] if result.refinement is None else list(result.refinement.log_likelihood),
+        "expected": {name: expected[name] for name in ("counts", "edges") if name in expected},
+        "realised": [] if realised is None else realised["points"],
+        "effects": [] if regression is None else effects_per_deviation(regression),
+        "deltas": list(sensitivity_analysis.DELTAS),
+        "moving": shown["moving"],
+        "movingFit": moving_fit,
     }
 
 

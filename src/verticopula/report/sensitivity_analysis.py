@@ -72,14 +72,14 @@ def margin_sensitivity(subject: ReportData) -> list[dict[str, Any]]:
                 "statistic": name,
                 "dates": subject.federation.column(key).dates,
                 "values": [float(value) / observed.column.per_day for value in values],
-                "texts": [_in_words(float(value), observed.column) for value in values],
+                "texts": [_format_statistic(float(value), observed.column) for value in values],
                 "observed": float(_statistic(observed, observed, 0.0)[1][2]) / observed.column.per_day,
             }
         )
     return found
 
 
-def _in_words(value: float, column: Column) -> str:
+def _format_statistic(value: float, column: Column) -> str:
     return format_value(value, column) if column.dates else format_number(value)
 
 

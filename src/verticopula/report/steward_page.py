@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from verticopula.errors import StudyWarning
-from verticopula.formatting import count_of, format_small, odds_in_words
+from verticopula.formatting import count_of, describe_odds, format_small
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import PrivacyStatement, format_epsilon, state_privacy
 from verticopula.protocol.study_proposal import federation_fingerprint
@@ -100,7 +100,7 @@ def steward_page(study: StewardStudy) -> dict[str, Any]:
         "n_subjects": study.n_subjects,
         "person": format_epsilon(privacy.person),
         "delta": format_small(privacy.delta),
-        "odds": odds_in_words(privacy.person),
+        "odds": describe_odds(privacy.person),
         "protects": privacy.person <= SMALL_ENOUGH,
         "prices": _prices(study, privacy),
         "parties": [_party(study, name, privacy) for name in names[:MOST_NAMED]],

@@ -6,7 +6,8 @@ import datetime
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from numbers import Real
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeGuard
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -28,7 +29,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class ColumnKey(NamedTuple):
-    """A column's address in the federation; prints as `party.column`."""
+    """A column's address in the federation; prints as `party.column`.
+
+    Attributes
+    ----------
+    party : the name of the party that holds it
+    column : its name there
+    """
 
     party: str
     column: str
@@ -52,6 +59,8 @@ class Column(CheckedModel):
 
     Attributes
     ----------
+    name : as the party's table has it
+    kind : `continuous`, `count`, `ordinal`, `nominal` or `binary`
     bounds : two numbers, public; needed for `continuous` and `count`. For `count`, two dates make it a column of days,
         and two dates with a time one of seconds
     categories : public list; in order for `ordinal`; two for `binary` (default 0, 1)
@@ -107,7 +116,7 @@ class Column(CheckedModel):
 
     @field_validator("title", "measured_in")
     @classmethod
-    def _words_are_printable(cls, words: str | None) -> str | None:
+    def _text_is_printable(cls, words: str | None) -> str | None:
         if words is not None and (not words.strip() or len(words) > 200 or _CONTROL.search(words)):
             raise ValueError("it needs 1 to 200 printable characters")
         return words
@@ -138,7 +147,7 @@ class Column(CheckedModel):
     @classmethod
     def _equal_values_are_an_atom(cls, raw: Any) -> Any:
         bounds = raw.get("bounds") if isinstance(raw, Mapping) and raw.get("relation") is not None else None
-        if not isinstance(bounds, (list, tuple)) or "atoms" in raw or not all(map(_is_number, bounds)):
+        if not isinstance(bounds, (list, tuple)) or "atoms" in raw or not all(map(is_number, bounds)):
             return raw
         return {**raw, "atoms": (0.0,)} if len(bounds) == 2 and bounds[0] <= 0 <= bounds[1] else raw
 
@@ -363,8 +372,9 @@ def read_value(column: Column, value: Any, where: str) -> float:
     return float(number)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a real number, also one of NumPy's; True and False are none, infinities are."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _number_of(value: Any) -> float | None:

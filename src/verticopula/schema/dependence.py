@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from verticopula.errors import SettingsError
 
 COPULA_DEPENDENCE = "copula"
 TILTED_DEPENDENCE = "tilted"
-DEPENDENCES = (COPULA_DEPENDENCE, TILTED_DEPENDENCE)
+DEPENDENCES: Mapping[str, str] = MappingProxyType(
+    {COPULA_DEPENDENCE: "a copula alone", TILTED_DEPENDENCE: "tilted by tables of the same ranks, at no cost"}
+)
 DEFAULT_DEPENDENCE = COPULA_DEPENDENCE
 
 

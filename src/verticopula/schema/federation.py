@@ -27,7 +27,7 @@ from verticopula.schema.checked_model import STILL_OPEN, CheckedModel
 from verticopula.schema.code_lists import with_code_lists
 from verticopula.schema.columns import Column, ColumnKey
 from verticopula.schema.constraints import read_constraints
-from verticopula.schema.defaults import LONGEST_DEADLINE
+from verticopula.schema.defaults import LARGEST_MESSAGE_GIB, LONGEST_DEADLINE
 from verticopula.schema.draft_guesses import draft_federation, require_values
 from verticopula.schema.federation_draft import FROM_DATA, FederationDraft
 from verticopula.schema.frames import to_polars
@@ -44,6 +44,9 @@ class Party(CheckedModel):
 
     Attributes
     ----------
+    name : 1 to 64 letters, digits, `-` or `_`
+    epsilon : of its releases, in place of the study's; None for the study's
+    columns : in the file and in `Federation.from_dict` each is a table `column`
     decimal : which mark begins decimals where a number is text that can be read two ways, such as `1,234`; None for
         a point
     constraints : what its synthetic rows never contradict, such as `a <= b` and `a > 0 only if b`
@@ -145,7 +148,13 @@ class Party(CheckedModel):
 
 
 class IdRule(CheckedModel):
-    """The subject-id column and how its values are normalised before they are compared."""
+    """The subject-id column and how its values are normalised before they are compared.
+
+    Attributes
+    ----------
+    name : of the column, in all tables
+    rules : `strip`, `upper`, `lower` and `zfill:N`, in the order in which they are applied
+    """
 
     name: str = "subject_id"
     rules: tuple[str, ...] = ()
@@ -170,6 +179,8 @@ class Network(CheckedModel):
     operator : the organisation that runs the coordinator; a party's name where it is that party's
     compute : an organisation without data, which computes in strict studies of two parties in the coordinator's place
     leads : who may ask for studies; each has a kit and a certificate of this name
+    part_mib : the longest message that travels whole, in MiB; a longer one travels in parts of this size
+    message_gib : the longest message that anybody takes in parts, in GiB: so much disk one may need at its receiver
     """
 
     host: str = "localhost"
@@ -178,6 +189,8 @@ class Network(CheckedModel):
     operator: str | None = None
     compute: str | None = None
     leads: tuple[str, ...] = Field(default=("lead",), min_length=1)
+    part_mib: int = Field(default=16, ge=1, le=64)
+    message_gib: int = Field(default=64, ge=1, le=LARGEST_MESSAGE_GIB)
 
     @field_validator("host")
     @classmethod
@@ -202,9 +215,25 @@ class Network(CheckedModel):
             raise ValueError("a name needs 1 to 64 letters, digits, '-' or '_', starting with a letter or digit")
         return name
 
+    def chosen(self) -> dict[str, Any]:
+        """What is set, as plain values; of settings that came later, only what is not as it is by default."""
+        plain = {name for name in ("part_mib", "message_gib") if getattr(self, name) == getattr(Network(), name)}
+        return self.model_dump(mode="json", exclude=plain)
+
 
 class Federation(CheckedModel):
-    """The whole study's schema. Immutable."""
+    """The whole study's schema. Immutable.
+
+    Attributes
+    ----------
+    name : of the study
+    version : 1, and one more whenever parties agree on a changed file
+    response : the column to be explained; the people of its party are the study's
+    id : the id column that all tables share, and how ids are compared
+    parties : all of them, with their columns. In the file and in `from_dict` each is a table `party`
+    bounds_source : `public`, or `from-data` where `infer` took the bounds from the tables: that is not private
+    network : who takes part in a study between organisations: leads, the coordinator's operator, who computes
+    """
 
     name: str = "study"
     version: int = Field(1, ge=1, le=2**31)
@@ -344,8 +373,10 @@ class Federation(CheckedModel):
         if self.bounds_source != "public":
             head["bounds_source"] = self.bounds_source
         if self.network != Network():
-            plain = {"leads"} if self.network.leads == Network().leads else set()
-            head["network"] = self.network.model_dump(mode="json", exclude_none=True, exclude=plain)
+            chosen = {name: value for name, value in self.network.chosen().items() if value is not None}
+            if self.network.leads == Network().leads:
+                del chosen["leads"]
+            head["network"] = chosen
         head["party"] = [
             {
                 "name": party.name,

@@ -7,6 +7,8 @@ import json
 
 from verticopula.schema.federation import Federation
 
+_SHOWN = 12  # characters of a fingerprint
+
 
 def federation_fingerprint(federation: Federation) -> str:
     """Equal for federation files that say the same about parties, columns, response and ids, wherever they meet."""
@@ -17,8 +19,13 @@ def federation_fingerprint(federation: Federation) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def describe_federation(number: int, fingerprint: str) -> str:
+    """A federation file for a log line."""
+    return f"version {number} ({fingerprint[:_SHOWN] or 'none'})"
+
+
 def federation_file_digest(federation: Federation) -> str:
     """Equal for federation files that say the same about everything, where the parties meet included."""
-    said = {**federation.to_dict(), "network": federation.network.model_dump(mode="json")}
+    said = {**federation.to_dict(), "network": federation.network.chosen()}
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()

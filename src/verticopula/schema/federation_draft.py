@@ -15,6 +15,7 @@ from typing import Any
 from verticopula.errors import Problem, SchemaError
 from verticopula.formatting import readable
 from verticopula.schema.cell_text import suggest_name
+from verticopula.schema.methods import DEFAULT_METHOD
 
 BLANK, FROM_DATA = "blank", "from-data"  # where a draft's bounds and categories come from
 _AS_SAID = "as you said; the people of this party are the study's"
@@ -223,6 +224,12 @@ def _head(draft: FederationDraft, check_with: str) -> Iterator[str]:
     yield _line("id", rules, why if draft.id else f"? {why}")
     if draft.bounds_source == FROM_DATA:
         yield _line("bounds_source", FROM_DATA, "not private")
+    if len(draft.parties) == 2:
+        yield ""
+        yield f"# Method {DEFAULT_METHOD.name}, the default, needs three that compute. Of two parties the third is an"
+        yield "# organisation without data. Name it, or choose another method by name:"
+        yield "# [network]"
+        yield '# compute = "NAME"'
 
 
 def _party(party: PartyDraft) -> Iterator[str]:

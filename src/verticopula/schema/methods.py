@@ -16,7 +16,18 @@ from verticopula.schema.units import Unit
 # A variant says which algorithm a method's name stands for: verticopula's own, or the paper's as it is printed.
 OWN_VARIANT = "verticopula"
 PRINTED_VARIANT = "as-printed"
-VARIANTS = (OWN_VARIANT, PRINTED_VARIANT)
+VARIANTS: Mapping[str, str] = MappingProxyType(
+    {
+        OWN_VARIANT: "verticopula's own",
+        PRINTED_VARIANT: "the paper's algorithm; it sends ranges of the data, so epsilon is infinite",
+    }
+)
+
+
+# What every place says where a method that ranks can be chosen; how much it comes to, a study's price says.
+RANKS_AND_PERSONS = (
+    "Its epsilon bounds single comparisons: for a person it is far larger, and grows with the number of people"
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,7 @@ class Method:
     printed : the paper's algorithm that `as-printed` runs; "" where the method is verticopula's alone
     known_errors : where the errors of its copula are known from: noise of `ranks`, its `posterior`, or the noise of
         its `openings`; "" where only repetitions of a whole study say
+    default_epsilon : where nobody gives one, per its default unit
     """
 
     name: str
@@ -55,15 +67,26 @@ class Method:
     fewest_parties: int = 1
     printed: str = ""
     known_errors: Literal["", "ranks", "posterior", "openings"] = ""
+    default_epsilon: float = 1.0
 
     @property
     def default_unit(self) -> Unit:
         return self.units[0]
 
     @property
+    def protects_person(self) -> bool:
+        """Whether its epsilon is one of a person unless another unit is asked for."""
+        return self.default_unit is Unit.PERSON
+
+    @property
+    def offer(self) -> str:
+        """What it is for, and what its epsilon means for a person: what is shown where it can be chosen."""
+        return self.help if self.protects_person else f"{self.help}. {RANKS_AND_PERSONS}"
+
+    @property
     def variants(self) -> tuple[str, ...]:
         """The variants that there are of it."""
-        return VARIANTS if self.printed else (OWN_VARIANT,)
+        return tuple(VARIANTS) if self.printed else (OWN_VARIANT,)
 
     def units_of(self, variant: str) -> tuple[Unit, ...]:
         """What its epsilon can be an epsilon of.
@@ -152,25 +175,17 @@ STRICT = Method(
     models_missing=True,
     fewest_parties=2,
     known_errors="openings",
+    default_epsilon=3.0,
 )
+DEFAULT_METHOD = STRICT  # of who names none: the one whose epsilon is a person's
 
 _METHODS = {m.name: m for m in (VCDS, REFINED, EVCDS, IEVCDS, STRICT)}
 METHODS: Mapping[str, Method] = MappingProxyType(_METHODS)
-DEFAULT_METHOD = VCDS
 
 # A regression on raw columns is no way to fit a copula, but policies name it like one: it sends raw values.
 RAW_REGRESSION = "raw-glm"
-
-
-def default_method(complete: bool | None, *, as_printed: bool = False) -> Method:
-    """The method of a study for which nobody named one: one that corrects for missing blocks where there may be any.
-
-    Parameters
-    ----------
-    complete : whether every party knows everybody; None where that is not known yet, as between organisations
-    as_printed : whether it must be one of the paper's
-    """
-    return DEFAULT_METHOD if complete or as_printed else REFINED
+# Its variant in which second moments leave, and neither the response nor another column: for gaussian responses.
+MOMENTS_VARIANT = "second-moments"
 
 
 def find_method(name: str) -> Method:
@@ -188,6 +203,18 @@ def tells_presence_by_party(name: str) -> bool:
 def releases_sums(name: str) -> bool:
     """Whether parties release sums with Gaussian noise, and no ranks, by that method; not so for names of no method."""
     return name in METHODS and not METHODS[name].ranks
+
+
+def runs_on_engine(name: str, variant: str) -> bool:
+    """Whether a party's rows can stay with the workers of an engine: it releases ranks and margins, once.
+
+    Parameters
+    ----------
+    name : of a method, or of a regression on raw columns, which does not
+    variant : of it
+    """
+    found = METHODS.get(name)
+    return found is not None and found.ranks and not found.repeats_ranks and variant == OWN_VARIANT
 
 
 def check_variant(method: Method, variant: str) -> None:
@@ -211,5 +238,7 @@ def printed_help() -> str:
 
 
 def methods_help() -> str:
-    """All methods and what they are for, in a line for `--help`."""
-    return "; ".join(f"{method.name} ({method.help})" for method in METHODS.values())
+    """All methods, what they are for and what their epsilon means for a person, in a line for `--help`."""
+    offered = "; ".join(f"{method.name} ({method.help})" for method in METHODS.values())
+    ranking = ", ".join(method.name for method in METHODS.values() if not method.protects_person)
+    return f"{offered}. Of {ranking}: {RANKS_AND_PERSONS[0].lower()}{RANKS_AND_PERSONS[1:]}"

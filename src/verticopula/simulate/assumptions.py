@@ -29,6 +29,7 @@ from scipy.stats import multivariate_normal
 
 from verticopula.schema.columns import Column, ColumnKey
 from verticopula.schema.federation import Federation
+from verticopula.stats.bridge import STRONGEST
 from verticopula.stats.copula import Layout
 from verticopula.stats.margin_cells import count_cells
 from verticopula.stats.matrix_repair import nearest_correlation
@@ -36,10 +37,26 @@ from verticopula.stats.nominal import category_probabilities, choose_category, m
 
 Floats = NDArray[np.float64]
 
-_TRIES = 4
-_CLOSE = 0.03
 _LOGISTIC = 1.7  # a logistic's scale in terms of a normal's
-_CALIBRATION = 20_000
+
+
+@dataclass(frozen=True)
+class AssumptionTuning:
+    """How assumed data are made as asked for. Chosen by hand, not tuned.
+
+    Attributes
+    ----------
+    tries : to reach the typical correlation
+    close : relative distance from it that is near enough
+    people : drawn to find margins under which those whom a party knows have known shares
+    """
+
+    tries: int = 4
+    close: float = 0.03
+    people: int = 20_000
+
+
+ASSUMPTION_TUNING = AssumptionTuning()
 
 
 @dataclass(frozen=True)
@@ -204,7 +221,9 @@ def _in_population(
     rng: np.random.Generator,
 ) -> dict[ColumnKey, AssumedMargin]:
     """Margins under which the subjects that a party has show the known shares."""
-    latents = rng.standard_normal((_CALIBRATION, truth.score.size)) @ np.linalg.cholesky(truth.correlation).T
+    latents = (
+        rng.standard_normal((ASSUMPTION_TUNING.people, truth.score.size)) @ np.linalg.cholesky(truth.correlation).T
+    )
     masks = presence.draw(latents @ truth.score, rng, truth.selection)
     parties = [party.name for party in federation.parties]
     found = {}
@@ -242,11 +261,11 @@ def _draw_correlation(layout: Layout, typical_correlation: float, rng: np.random
     loadings *= (np.sqrt(rng.uniform(*ORDINARY.shared, q)) / np.linalg.norm(loadings, axis=1))[:, None]
     products = loadings @ loadings.T
     wanted = typical_correlation
-    for _ in range(_TRIES):
+    for _ in range(ASSUMPTION_TUNING.tries):
         matrix = np.clip(products * wanted / math.sqrt(float(np.mean(products[free] ** 2))), -0.95, 0.95)
         matrix = respect_nominal(matrix, layout)
         got = math.sqrt(float(np.mean(matrix[free] ** 2)))
-        if abs(got / typical_correlation - 1.0) < _CLOSE:
+        if abs(got / typical_correlation - 1.0) < ASSUMPTION_TUNING.close:
             break
         wanted = min(wanted * typical_correlation / got, 0.95)  # the repair took some back
     return matrix
@@ -311,6 +330,6 @@ def _link(first: float, second: float, both: float) -> float:
     def miss(r: float) -> float:
         return float(multivariate_normal.cdf([first, second], cov=[[1.0, r], [r, 1.0]])) - both
 
-    if miss(-0.999) >= 0.0 or miss(0.999) <= 0.0:
-        return -0.999 if miss(-0.999) >= 0.0 else 0.999
-    return float(brentq(miss, -0.999, 0.999, xtol=1e-4))
+    if miss(-STRONGEST) >= 0.0 or miss(STRONGEST) <= 0.0:
+        return -STRONGEST if miss(-STRONGEST) >= 0.0 else STRONGEST
+    return float(brentq(miss, -STRONGEST, STRONGEST, xtol=1e-4))

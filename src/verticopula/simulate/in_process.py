@@ -26,6 +26,7 @@ from verticopula.privacy.noise import Noise
 from verticopula.privacy.policy import Policy
 from verticopula.protocol.coordinator_side import CoordinatorSide, own_handler
 from verticopula.protocol.method_registry import find_protocol
+from verticopula.protocol.party.charging import Charging
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.sums_handler import SumsHandler
@@ -95,7 +96,7 @@ def run_in_process(
                 on_column=counter.add,
                 authenticity=authenticity,
                 federation=federation,
-                account=(accounts or {}).get(name, NO_ACCOUNT),
+                charging=Charging((accounts or {}).get(name, NO_ACCOUNT)),
                 consents=StudyConsents(name, federation, MemoryRecords(), authenticity) if ask_consent else None,
                 printed_choices=printed_choices,
             )

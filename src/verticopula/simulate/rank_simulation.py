@@ -22,9 +22,17 @@ from verticopula.privacy.budget import ColumnBudget, coins_per_comparison
 from verticopula.privacy.coins import flip_probability
 from verticopula.schema.columns import Column, ColumnKey
 from verticopula.schema.federation import Federation
+from verticopula.schema.setting_choices import EXACT_SAMPLER
 from verticopula.simulate.assumptions import AssumedMargin, AssumedPresence, Assumptions
 from verticopula.stats.copula import Layout
-from verticopula.stats.correlation import PairwiseSpearman, invert_bridge, spearman_pairwise
+from verticopula.stats.correlation import (
+    GradeBlock,
+    PairwiseSpearman,
+    cut_grades,
+    invert_bridge,
+    shared_masks,
+    spearman_pairwise,
+)
 from verticopula.stats.margin_cells import cell_count
 from verticopula.stats.margin_curves import apply_curves
 from verticopula.stats.marginals import CURVE_GRID, Marginal, smooth_cdf
@@ -85,7 +93,7 @@ class Cohort:
             for key, m in self.truth.margins.items()
         }
         none = np.zeros(len(self.grades))
-        exact = SimulatedRelease(self.truth.layout, margins, self.observed, (), none, self.grades, none)
+        exact = SimulatedRelease(self.truth.layout, margins, tuple(self.observed.T), (), none, self.grades, none)
         return _spearman(exact), correlate_pairs(exact).correlation
 
     @property
@@ -131,6 +139,9 @@ class SimulatedRelease(RankRelease):
 
     def grades(self) -> Iterator[Floats]:
         return iter(self.noisy_grades)
+
+    def grade_blocks(self) -> Iterator[GradeBlock]:
+        return cut_grades(spread_out(self.grades(), self.observed), shared_masks(self.masks))
 
     def grade_noise(self) -> Floats:
         return self.noise
@@ -208,11 +219,12 @@ def simulate_release(
     for key, part in zip(truth.layout.keys, truth.layout.slices, strict=True):
         margin, n = truth.margins[key], counts[key]
         margins[key] = _release_margin(cohort, key, budgets[key].epsilon_marginal, n, rng)
-        flip = flip_probability(budgets[key].epsilon_ranks / coins_per_comparison(margin.column, "exact"))
+        flip = flip_probability(budgets[key].epsilon_ranks / coins_per_comparison(margin.column, EXACT_SAMPLER))
         for index, latent in zip(range(part.start, part.stop), margins[key].latents(), strict=True):
             grades.append(cohort.grades[index] + draw_coin_noise(cohort.ties[index], n, flip, rng))
             noise.append(rank_noise_variance(n, flip, latent.tied_share) / n**2)
-    return SimulatedRelease(truth.layout, margins, cohort.observed, (), np.empty(0), tuple(grades), np.array(noise))
+    masks = tuple(cohort.observed.T)
+    return SimulatedRelease(truth.layout, margins, masks, (), np.empty(0), tuple(grades), np.array(noise))
 
 
 def _release_margin(cohort: Cohort, key: ColumnKey, epsilon: float, n: int, rng: np.random.Generator) -> Marginal:

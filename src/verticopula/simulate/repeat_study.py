@@ -12,6 +12,7 @@ from verticopula.privacy.budget import LARGEST_EPSILON
 from verticopula.privacy.noise import SeededNoise, server_generator
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import seeded_study_name
+from verticopula.schema.setting_choices import BINOMIAL_SAMPLER, EXACT_SAMPLER
 from verticopula.schema.study_settings import StudySettings
 from verticopula.schema.units import Unit
 from verticopula.simulate.in_process import run_in_process
@@ -52,13 +53,13 @@ def with_binomial_sampler(fitted: FittedStudy) -> StudySettings:
     budget, ranks = fitted.budget, fitted.settings.record.ranks
     if fitted.settings.is_printed:
         return fitted.settings
-    if not ranks or fitted.unit not in (Unit.VARIABLE, Unit.CLIENT) or budget.sampler != "exact" or own_budgets:
+    if not ranks or fitted.unit not in (Unit.VARIABLE, Unit.CLIENT) or budget.sampler != EXACT_SAMPLER or own_budgets:
         return fitted.settings
     if 2.0 * budget.epsilon_ranks > LARGEST_EPSILON:
         return fitted.settings
     return replace(
         fitted.settings,
-        sampler="binomial",
+        sampler=BINOMIAL_SAMPLER,
         epsilon=None,
         epsilon_ranks=2.0 * budget.epsilon_ranks,
         epsilon_marginals=budget.epsilon_marginals,

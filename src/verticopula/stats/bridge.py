@@ -25,7 +25,7 @@ from verticopula.privacy.root_finding import newton_step, newton_steps
 
 Floats = NDArray[np.float64]
 
-STRONGEST = 0.999  # correlation that `invert_pairs` returns
+STRONGEST = 0.999  # correlation that is ever estimated: of `invert_pairs`, and wherever one is bounded
 STRONGEST_IN_SERIES = 0.98  # and `invert_series`, whose terms are too few beyond it
 TERMS = 48
 _STEPS = 60

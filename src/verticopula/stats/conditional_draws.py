@@ -99,7 +99,7 @@ class RegionBuilder:
                 self._inequalities.append(({first + category: 1.0, first + other: -1.0}, least, np.inf))
 
     def build(self) -> LatentRegion:
-        """The region."""
+        """The region of latents in which all that was said so far holds."""
         place = {latent: s for s, latent in enumerate(self._latents)}
         rows = np.zeros((len(self._inequalities), len(place)))
         for m, (weights, _, _) in enumerate(self._inequalities):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numba import njit
@@ -23,24 +24,68 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_SUBJECTS_AT_ONCE = 1 << 12  # of a pattern: their readings stay in the cache, and nothing as long as a cohort is copied
+
+@dataclass(frozen=True)
+class EmTuning:
+    """Chosen constants of EM. By hand, not tuned.
+
+    Attributes
+    ----------
+    largest_precision : of a latent given all others; beyond it, digits would be lost by inverting the whole covariance
+    """
+
+    largest_precision: float = 1e6
+
+
+EM_TUNING = EmTuning()
+SUBJECTS_AT_ONCE = 1 << 11  # of a pattern: their readings stay in the cache, and nothing as long as a cohort is copied
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Subjects with the same latents observed."""
+    """Subjects with the same latents observed.
+
+    Attributes
+    ----------
+    number : its place among all patterns
+    """
 
     rows: Ints
     observed: Ints
     missing: Ints
+    number: int = 0
+
+
+class ReadingTable(Protocol):
+    """Readings that are not one array: what asks for them gets those of a pattern, some subjects at a time."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    def blocks(self, pattern: Pattern) -> Iterator[Floats]: ...
 
 
 def find_patterns(observed: Bools) -> list[Pattern]:
     """Subjects grouped by which latents are observed."""
-    _, group, counts = unique_masks(observed)
-    short = group.astype(np.uint16) if counts.size <= 2**16 else group  # for numpy's radix sort
+    masks, numbers, _ = unique_masks(observed)
+    return group_subjects(masks, numbers)
+
+
+def group_subjects(masks: Bools, numbers: Ints) -> list[Pattern]:
+    """One pattern for each of some masks.
+
+    Parameters
+    ----------
+    masks : (P, q) all of them different
+    numbers : (N,) which of them each subject has
+    """
+    short = numbers.astype(np.uint16) if len(masks) <= 2**16 else numbers  # for numpy's radix sort
+    counts = np.bincount(short, minlength=len(masks))
     parts = np.split(np.argsort(short, kind="stable"), np.cumsum(counts)[:-1])
-    return [Pattern(rows, np.flatnonzero(observed[rows[0]]), np.flatnonzero(~observed[rows[0]])) for rows in parts]
+    return [
+        Pattern(rows, np.flatnonzero(mask), np.flatnonzero(~mask), number)
+        for number, (mask, rows) in enumerate(zip(masks, parts, strict=True))
+    ]
 
 
 def count_together(patterns: Sequence[Pattern], q: int) -> Floats:
@@ -51,18 +96,26 @@ def count_together(patterns: Sequence[Pattern], q: int) -> Floats:
     return np.asarray((seen * counts[:, None]).T @ seen)
 
 
-def iterate_blocks(readings: Floats, pattern: Pattern) -> Iterator[Floats]:
+def iterate_blocks(readings: Floats | ReadingTable, pattern: Pattern) -> Iterator[Floats]:
     """(o, n) readings of some of a pattern's subjects at a time.
 
     Parameters
     ----------
-    readings : (N, q), in Fortran's order: a latent's readings stand together
+    readings : a table, or (N, q) in Fortran's order: a latent's readings stand together
     """
-    for start in range(0, pattern.rows.size, _SUBJECTS_AT_ONCE):
-        rows = pattern.rows[start : start + _SUBJECTS_AT_ONCE]
+    if not isinstance(readings, np.ndarray):
+        yield from readings.blocks(pattern)
+        return
+    for start in range(0, pattern.rows.size, SUBJECTS_AT_ONCE):
+        rows = pattern.rows[start : start + SUBJECTS_AT_ONCE]
         block = np.empty((pattern.observed.size, rows.size))
         _take(readings.T, pattern.observed, rows, block)
         yield block
+
+
+def by_column(readings: Floats | ReadingTable) -> Floats | ReadingTable:
+    """The readings as `iterate_blocks` wants them."""
+    return np.asfortranarray(readings) if isinstance(readings, np.ndarray) else readings
 
 
 @njit(cache=True, nogil=True)
@@ -87,9 +140,9 @@ class PatternMoments:
     products: Floats
 
 
-def gather_moments(readings: Floats, patterns: Sequence[Pattern]) -> list[PatternMoments]:
+def gather_moments(readings: Floats | ReadingTable, patterns: Sequence[Pattern]) -> list[PatternMoments]:
     """Sufficient statistics of every pattern, from (N, q) readings."""
-    columns, moments = np.asfortranarray(readings), []
+    columns, moments = by_column(readings), []
     for pattern in patterns:
         count, o = float(pattern.rows.size), pattern.observed.size
         sums, products = np.zeros(o), np.zeros((o, o))
@@ -109,18 +162,54 @@ def regress(covariance: Floats, observed: Ints, predicted: Ints) -> Floats:
     return np.asarray(cho_solve(factor, covariance[down, predicted], check_finite=False).T)
 
 
-def em_step(covariance: Floats, moments: Sequence[PatternMoments], prior_subjects: float = 0.0) -> Floats:
+@dataclass(frozen=True)
+class PackedMoments:
+    """The moments of all patterns side by side, as compiled code wants them; made once for many steps.
+
+    Attributes
+    ----------
+    order : (P, q) a pattern's observed latents, then the missing ones
+    sizes : (P,) how many of them are observed
+    counts : (P,) subjects
+    products : the patterns' mean products, one after the other
+    starts : (P,) where a pattern's products begin
+    known : (q, q) sums of products of what was observed: no step changes them
+    """
+
+    order: Ints
+    sizes: Ints
+    counts: Floats
+    products: Floats
+    starts: Ints
+    known: Floats
+
+    @classmethod
+    def of(cls, moments: Sequence[PatternMoments]) -> PackedMoments:
+        order = np.array([np.concatenate([own.observed, own.missing]) for own in moments], dtype=np.int64)
+        sizes = np.array([own.observed.size for own in moments], dtype=np.int64)
+        counts = np.array([own.count for own in moments])
+        products = np.concatenate([own.products.ravel() for own in moments])
+        starts = np.cumsum(sizes**2) - sizes**2
+        known = np.zeros((order.shape[1], order.shape[1]))
+        for own in moments:
+            known[own.observed[:, None], own.observed] += own.count * own.products
+        return cls(order, sizes, counts, products, starts, known)
+
+
+def em_step(covariance: Floats, moments: PackedMoments, prior_subjects: float = 0.0) -> Floats:
     """One EM step for the covariance of readings that are missing at random.
 
     The E-step completes each pattern's mean products with the conditional moments of what is missing;
     the M-step averages them. `prior_subjects` imaginary subjects with unit covariance enter the average.
     """
-    total = prior_subjects * np.eye(covariance.shape[0])
-    count, known = prior_subjects, np.ascontiguousarray(covariance)
-    for pattern in moments:
-        _add_completed(known, pattern.observed, pattern.missing, pattern.count, pattern.products, total)
-        count += pattern.count
-    return np.asarray((total + total.T) / (2.0 * count))
+    q = covariance.shape[0]
+    total, known = moments.known + prior_subjects * np.eye(q), np.ascontiguousarray(covariance)
+    precision = _invert(known)
+    if not np.diag(precision).max(initial=0.0) <= EM_TUNING.largest_precision:
+        precision = precision[:0]
+    of_patterns = moments.order, moments.sizes, moments.counts, moments.products, moments.starts
+    _add_completed(known, precision, *of_patterns, total)
+    return np.asarray((total + total.T) / (2.0 * (prior_subjects + float(moments.counts.sum()))))
 
 
 def log_likelihood(covariance: Floats, moments: Sequence[PatternMoments]) -> float:
@@ -137,79 +226,90 @@ def log_likelihood(covariance: Floats, moments: Sequence[PatternMoments]) -> flo
 
 @njit(cache=True, nogil=True)
 def _add_completed(
-    covariance: Floats, seen: Ints, missing: Ints, count: float, products: Floats, total: Floats
+    covariance: Floats,
+    precision: Floats,
+    order: Ints,
+    sizes: Ints,
+    counts: Floats,
+    products: Floats,
+    starts: Ints,
+    total: Floats,
 ) -> None:
-    """Add a pattern's completed products to `total`; those of missing and observed latents twice, and on one side."""
-    o, m = seen.size, missing.size
-    for i in range(o):
-        for k in range(o):
-            total[seen[i], seen[k]] += count * products[i, k]
-    if m == 0:
-        return
-    left = np.empty((m, m))
-    for i in range(m):
-        for k in range(m):
-            left[i, k] = covariance[missing[i], missing[k]]
-    if o > 0:
-        between = np.empty((o, m))
-        for i in range(o):
-            for k in range(m):
-                between[i, k] = covariance[seen[i], missing[k]]
-        weights = between.copy()
-        _solve(_factor(covariance, seen), weights)
-        across = np.dot(products, weights)
-        left += np.dot(weights.T.copy(), across - between)
-        for k in range(m):
+    """Add what completes the patterns' products to `total`; that of missing and observed latents twice, on one side.
+
+    What is missing has the covariance P_mm^-1 given the rest, and the weights -P_mm^-1 P_mo, where P is the precision.
+    It is the smaller inverse where less is missing than observed. An empty precision is not used.
+    """
+    q = covariance.shape[0]
+    for p in range(sizes.size):
+        o, count = sizes[p], counts[p]
+        seen, missing = order[p, :o], order[p, o:]
+        if o == q:
+            continue
+        own = products[starts[p] : starts[p] + o * o].reshape(o, o)
+        if precision.size > 0 and q - o <= o:
+            left = _invert(_take_block(precision, missing, missing))
+            weights = np.dot(_take_block(precision, seen, missing), left)  # with the other sign
+            across = np.dot(own, weights)
+            left += np.dot(weights.T, across)
+            count_across = -2.0 * count
+        else:
+            left, across = _take_block(covariance, missing, missing), _take_block(covariance, seen, missing)
+            if o > 0:
+                between = across
+                weights = np.dot(_invert(_take_block(covariance, seen, seen)), between)
+                across = np.dot(own, weights)
+                left += np.dot(weights.T, across - between)
+            count_across = 2.0 * count
+        for k in range(q - o):
             for i in range(o):
-                total[missing[k], seen[i]] += 2.0 * count * across[i, k]
-    for i in range(m):
-        for k in range(m):
-            total[missing[i], missing[k]] += count * left[i, k]
+                total[missing[k], seen[i]] += count_across * across[i, k]
+        for i in range(q - o):
+            for k in range(q - o):
+                total[missing[i], missing[k]] += count * left[i, k]
 
 
 @njit(cache=True, nogil=True)
-def _deviance(covariance: Floats, seen: Ints, products: Floats) -> float:
-    """log det S + trace(S^-1 P) of the observed latents' covariance S and mean products P."""
-    factor = _factor(covariance, seen)
-    inverse, total = np.zeros_like(factor), 0.0
-    for i in range(seen.size):
+def _take_block(matrix: Floats, down: Ints, across: Ints) -> Floats:
+    """matrix[down][:, across]."""
+    block = np.empty((down.size, across.size))
+    for i in range(down.size):
+        row = matrix[down[i]]
+        for k in range(across.size):
+            block[i, k] = row[across[k]]
+    return block
+
+
+@njit(cache=True, nogil=True)
+def _invert(matrix: Floats) -> Floats:
+    """The inverse of a positive definite matrix, by its Cholesky factor."""
+    root = _invert_lower(np.linalg.cholesky(matrix))
+    inverse: Floats = np.dot(root.T, root)
+    return inverse
+
+
+@njit(cache=True, nogil=True)
+def _invert_lower(factor: Floats) -> Floats:
+    """The inverse of a lower triangular matrix."""
+    inverse = np.zeros(factor.shape)
+    for i in range(factor.shape[0]):
         for k in range(i):
             for c in range(k + 1):
                 inverse[i, c] -= factor[i, k] * inverse[k, c]
         inverse[i, i] = 1.0
         for c in range(i + 1):
             inverse[i, c] /= factor[i, i]
+    return inverse
+
+
+@njit(cache=True, nogil=True)
+def _deviance(covariance: Floats, seen: Ints, products: Floats) -> float:
+    """log det S + trace(S^-1 P) of the observed latents' covariance S and mean products P."""
+    factor = np.linalg.cholesky(_take_block(covariance, seen, seen))
+    inverse, total = _invert_lower(factor), 0.0
+    for i in range(seen.size):
         total += 2.0 * math.log(factor[i, i])
     return total + float(np.sum(np.dot(inverse, products) * inverse))
-
-
-@njit(cache=True, nogil=True)
-def _factor(covariance: Floats, seen: Ints) -> Floats:
-    """The lower Cholesky factor of some latents' covariance."""
-    inner = np.empty((seen.size, seen.size))
-    for i in range(seen.size):
-        for k in range(seen.size):
-            inner[i, k] = covariance[seen[i], seen[k]]
-    inner[:] = np.linalg.cholesky(inner)
-    return inner
-
-
-@njit(cache=True, nogil=True)
-def _solve(factor: Floats, right: Floats) -> None:
-    """Solve L L' x = right in place, for many right-hand sides next to each other."""
-    n = factor.shape[0]
-    for i in range(n):
-        for k in range(i):
-            for c in range(right.shape[1]):
-                right[i, c] -= factor[i, k] * right[k, c]
-        for c in range(right.shape[1]):
-            right[i, c] /= factor[i, i]
-    for i in range(n - 1, -1, -1):
-        for k in range(i + 1, n):
-            for c in range(right.shape[1]):
-                right[i, c] -= factor[k, i] * right[k, c]
-        for c in range(right.shape[1]):
-            right[i, c] /= factor[i, i]
 
 
 def start_covariance(moments: Sequence[PatternMoments], q: int) -> Floats:

@@ -99,12 +99,13 @@ def prepare_missing(
     would too, and where the correlation is nearly singular it would be far too large.
     """
     readings = read_release(release)
+    values = readings.values
     seen = [observed[:, part.start] for part in copula.layout.slices]
     own = [
-        readings.values[rows, part].T @ readings.values[rows, part] / max(rows.sum(), 1)
+        values[rows, part].T @ values[rows, part] / max(rows.sum(), 1)
         for rows, part in zip(seen, copula.layout.slices, strict=True)
     ]
     patterns = find_patterns(observed)
-    loadings = Loadings.of(copula, readings, own).allow_for(readings.values, patterns)
+    loadings = Loadings.of(copula, readings, own).allow_for(values, patterns)
     incomplete = [pattern for pattern in patterns if pattern.missing.size]
-    return lambda latents, rng: np.where(observed, latents, loadings.draw_latents(readings.values, incomplete, rng))
+    return lambda latents, rng: np.where(observed, latents, loadings.draw_latents(values, incomplete, rng))

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 def interpolate(points: Floats, grid: Floats, heights: Floats) -> Floats:
@@ -27,11 +26,6 @@ def interpolate(points: Floats, grid: Floats, heights: Floats) -> Floats:
     found = np.empty(points.size)
     _interpolate(points.ravel(), grid, heights, _make_guide(grid), found)
     return found.reshape(points.shape)
-
-
-def interpolate_where(seen: Bools, points: Floats, grid: Floats, heights: Floats, out: Floats) -> None:
-    """Write the heights of the points, in order, to where `out` is `seen`."""
-    _interpolate_where(seen, points, grid, heights, _make_guide(grid), out)
 
 
 @njit(cache=True, nogil=True)
@@ -67,12 +61,3 @@ def _interpolate(points: Floats, grid: Floats, heights: Floats, guide: Ints, out
     per_length = (grid.size - 1) / (grid[grid.size - 1] - grid[0])
     for i in range(points.size):
         out[i] = _height_at(points[i], grid, heights, guide, per_length)
-
-
-@njit(cache=True, nogil=True)
-def _interpolate_where(seen: Bools, points: Floats, grid: Floats, heights: Floats, guide: Ints, out: Floats) -> None:
-    per_length, used = (grid.size - 1) / (grid[grid.size - 1] - grid[0]), 0
-    for i in range(seen.size):
-        if seen[i]:
-            out[i] = _height_at(points[used], grid, heights, guide, per_length)
-            used += 1

@@ -64,8 +64,8 @@ def draw_truncated(mean: Floats, deviation: float, low: Floats, high: Floats, rn
         drawn = ndtri(bottom + (top - bottom) * uniform)
         # Far below the mean nothing is left of an interval in floating point. The normal is an
         # exponential there, crowded at the upper end.
-        tail = np.maximum(b + np.log(uniform) / np.maximum(-b, 1.0), a)
-    drawn = np.where(top < _NO_MASS, tail, drawn)
+        far = np.flatnonzero(top < _NO_MASS)
+        drawn[far] = np.maximum(b[far] + np.log(uniform[far]) / np.maximum(-b[far], 1.0), a[far])
     drawn = mean + deviation * np.where(mirrored, -drawn, drawn)
     width = np.where(np.isfinite(high - low), high - low, 1.0)
     return np.clip(drawn, low + _INSIDE * width, high - _INSIDE * width)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from verticopula.stats.copula import FittedCopula
-from verticopula.stats.em import Pattern, em_step, gather_moments
+from verticopula.stats.em import PackedMoments, Pattern, em_step, gather_moments
 from verticopula.stats.latent_draws import draw_posterior
 from verticopula.stats.matrix_repair import clip_eigenvalues
 from verticopula.stats.nominal import boundary_matrix, solve_thresholds
@@ -66,7 +66,7 @@ class Loadings:
         The mean squares of predictions from n of N subjects are then at most edge * N/n, whatever the correlation is.
         """
         implied, (n_subjects, q) = self.implied, readings.shape
-        found = em_step(implied, gather_moments(readings, patterns))
+        found = em_step(implied, PackedMoments.of(gather_moments(readings, patterns)))
         ratios, vectors = eigh(found, implied)
         edge = (1.0 + np.sqrt(q / n_subjects)) ** 2
         root = implied @ vectors  # implied = root @ root.T

@@ -31,6 +31,7 @@ class MarginTuning:
     fewest_cells, most_cells : of a continuous column
     bernstein_order : h of Eq. (9), which the paper leaves open
     most_count_cells : of a count column near 0; with more values cells grow outwards
+    cell_growth, more_growth : by which factor they do, and by which it grows until they are few enough
     most_even_cells : of one that is far from 0: a century of years has a cell for each of them
     tail_deviations : a running sum within so many standard deviations of the noise counts as an empty tail
     empty_deviations : a category within so many of them may be empty
@@ -42,6 +43,8 @@ class MarginTuning:
     most_cells: int = 256
     bernstein_order: int = 10
     most_count_cells: int = 64
+    cell_growth: float = 1.25
+    more_growth: float = 1.1
     most_even_cells: int = 128
     tail_deviations: float = 3.0
     empty_deviations: float = 4.0
@@ -113,7 +116,7 @@ def count_ranges(low: int, high: int, *, even: bool = False) -> Ints:
         return np.arange(low, high + 2, dtype=np.int64)
     if even:
         return np.array([low + k * (high + 1 - low) // most for k in range(most + 1)], dtype=np.int64)
-    growth = 1.25
+    growth = MARGIN_TUNING.cell_growth
     while True:
         firsts = [low]
         while firsts[-1] <= high:
@@ -121,7 +124,7 @@ def count_ranges(low: int, high: int, *, even: bool = False) -> Ints:
             firsts.append(firsts[-1] + max(1, math.floor(offset * (growth - 1.0))))
         if len(firsts) <= MARGIN_TUNING.most_count_cells + 1:
             return np.array([*firsts[:-1], high + 1], dtype=np.int64)
-        growth *= 1.1
+        growth *= MARGIN_TUNING.more_growth
 
 
 def count_cells(column: Column) -> Ints:

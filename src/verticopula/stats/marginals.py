@@ -50,10 +50,19 @@ def release_cells(cells: Ints, n_cells: int, epsilon: float, noise: Noise, *labe
     it moves one subject from one cell to another, an L1 distance of 2, or of 1 where there are
     two cells and only the first is counted (the number of observed subjects is public).
     """
-    counts = np.bincount(cells, minlength=n_cells).astype(np.int64)
-    if n_cells == 2:
+    return release_counted(np.bincount(cells, minlength=n_cells).astype(np.int64), epsilon, noise, *label)
+
+
+def release_counted(counts: Ints, epsilon: float, noise: Noise, *label: str) -> Ints:
+    """The same of subjects that are counted already.
+
+    Privacy
+    -------
+    As `release_cells`.
+    """
+    if counts.size == 2:
         first = noise.discrete_laplace(counts[:1], 1.0 / epsilon, *label)
-        return np.array([first[0], cells.size - first[0]], dtype=np.int64)
+        return np.array([first[0], counts.sum() - first[0]], dtype=np.int64)
     return noise.discrete_laplace(counts, 2.0 / epsilon, *label)
 
 

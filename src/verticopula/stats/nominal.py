@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from verticopula.privacy.root_finding import bisect
+from verticopula.stats.bridge import STRONGEST
 
 Floats = NDArray[np.float64]
 
-_STRONGEST = 0.999
 _RAREST = 1e-6  # probabilities are floored here: a threshold at infinity helps nobody
 
 
@@ -117,7 +117,7 @@ def match_pair(loadings: Floats, covariance: Floats, probabilities: tuple[Floats
     `loadings` (C_a, C_b) come from the first-order map, which exaggerates: the largest of several
     margins follows the latents more closely than one indicator follows its own. They are scaled by the
     factor at which the implied covariance of the two columns' indicators has the size of `covariance`
-    (C_a, C_b), found by bisection on a fixed sample; no direction may exceed a correlation of 0.999.
+    (C_a, C_b), found by bisection on a fixed sample; no direction may exceed a correlation of `STRONGEST`.
     """
     centred = covariance - covariance.mean(axis=0) - covariance.mean(axis=1)[:, None] + covariance.mean()
     size = float(np.sum(centred**2))
@@ -130,7 +130,7 @@ def match_pair(loadings: Floats, covariance: Floats, probabilities: tuple[Floats
     thresholds = solve_thresholds(probabilities[1])
 
     def too_strong(factor: float) -> bool:
-        strengths = np.minimum(factor * values, _STRONGEST)
+        strengths = np.minimum(factor * values, STRONGEST)
         scales = np.sqrt(1.0 - strengths**2)
         own = normals[:, first:] + (normals[:, first:] @ right.T * (scales - 1.0)) @ right
         other = np.argmax(normals[:, :first] @ ((left * strengths) @ right) + own - thresholds, axis=1)
@@ -140,7 +140,7 @@ def match_pair(loadings: Floats, covariance: Floats, probabilities: tuple[Floats
 
     low, high = (0.0, 1.0) if too_strong(1.0) else (1.0, 4.0)
     factor = bisect(lambda factor: not too_strong(factor), low, high, steps=12)
-    return np.asarray((left * np.minimum(factor * values, _STRONGEST)) @ right)
+    return np.asarray((left * np.minimum(factor * values, STRONGEST)) @ right)
 
 
 def thresholds_for(probabilities: Floats, correlation: Floats) -> Floats:

@@ -14,18 +14,20 @@ from threadpoolctl import threadpool_limits
 
 from verticopula.data.missingness import count_common
 from verticopula.schema.columns import ColumnKey
-from verticopula.stats.bridge import GradeShape
+from verticopula.stats.bridge import STRONGEST, GradeShape
 from verticopula.stats.copula import Layout, find_rare, indicators_to_latents, known_shares
 from verticopula.stats.correlation import (
     PairwiseSpearman,
     invert_bridge,
+    shared_masks,
     shrink,
-    spearman_pairwise,
+    spearman_from_sums,
+    sum_pairs,
 )
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import nearest_correlation
 from verticopula.stats.nominal import match_pair
-from verticopula.stats.rank_release import RankRelease, spread_out
+from verticopula.stats.rank_release import RankRelease
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -72,7 +74,7 @@ class PairwiseLatents:
 
     def resting_on(self, observed: Bools) -> PairwiseLatents:
         """The same where only these cells were observed, the other ranked ones completed: those are no evidence."""
-        overlap = count_common(observed)
+        overlap = count_common(observed.T)
         return replace(self, variance=self.variance * (self.overlap / np.maximum(overlap, 1)), overlap=overlap)
 
 
@@ -88,12 +90,9 @@ def fit_pairwise(release: RankRelease, observed: Bools | None = None) -> tuple[F
 def correlate_pairs(release: RankRelease) -> PairwiseLatents:
     """Every pair's latent correlation from the noisy ranks of the subjects that both have."""
     latents = release.latent_margins
-    spearman = spearman_pairwise(
-        spread_out(release.grades(), release.observed),
-        release.observed,
-        release.grade_noise(),
-        np.array([latent.grade_variance for latent in latents]),
-    )
+    pairs = sum_pairs(release.grade_blocks(), shared_masks(release.masks).which)
+    spread = np.array([latent.grade_variance for latent in latents])
+    spearman = spearman_from_sums(pairs, release.n_subjects, release.grade_noise(), spread)
     shapes, flat = grade_shapes(latents)
     # An indicator's mid-grade jumps by 1/2, so rho = 12 Cov(mid-grades) is 3 Cov(indicators).
     return assemble(invert_bridge(spearman, shapes, flat), spearman.rho / 3.0, release.layout, release.margins, flat)
@@ -161,9 +160,10 @@ def _to_category_latents(
     variance = transform**2 @ (pairwise.variance * ~fixed) @ (transform**2).T
     latent[fixed] = 0.0
     variance[fixed] = 0.0
-    np.fill_diagonal(latent, 1.0)
     np.fill_diagonal(variance, 0.0)
-    return np.clip(latent, -0.999, 0.999) + np.eye(latent.shape[0]) * 0.001, variance
+    latent = np.clip(latent, -STRONGEST, STRONGEST)
+    np.fill_diagonal(latent, 1.0)
+    return latent, variance
 
 
 def _match_nominal_pairs(

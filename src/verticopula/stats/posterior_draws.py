@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from verticopula.errors import SettingsError
 from verticopula.stats.copula import FittedCopula, find_rare, indicators_to_latents
-from verticopula.stats.em import Pattern, regress
+from verticopula.stats.em import Pattern, ReadingTable, by_column, iterate_blocks, regress
 from verticopula.stats.matrix_repair import to_correlation
 from verticopula.stats.readings import Readings
 
@@ -71,12 +71,11 @@ class PosteriorDraws:
         copula: FittedCopula,
         readings: Readings,
         covariance: Floats,
-        patterns: Sequence[Pattern],
         prior_subjects: float,
         rng: Rng,
     ) -> PosteriorDraws:
         """From readings whose covariance was fitted; to first order, as the copula's own correlations came from it."""
-        draws = draw_covariances(readings.values, patterns, covariance, prior_subjects, rng)
+        draws = draw_covariances(readings.table, readings.table.patterns, covariance, prior_subjects, rng)
         draws -= draws.mean(axis=0)
         links = np.where(readings.links > 0.0, readings.links, np.inf)
         draws /= np.outer(links, links)
@@ -110,7 +109,7 @@ class PosteriorDraws:
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # the matrices are small: threads only wait for each other
 def draw_covariances(
-    readings: Floats,
+    readings: Floats | ReadingTable,
     patterns: Sequence[Pattern],
     start: Floats,
     prior_subjects: float,
@@ -121,7 +120,8 @@ def draw_covariances(
 ) -> Floats:
     """(T, q, q) correlation matrices of the readings from their posterior, every `thin`-th of the chain."""
     q = start.shape[0]
-    groups = [_Group.of(readings, pattern) for pattern in patterns]
+    columns = by_column(readings)
+    groups = [_Group.of(columns, pattern) for pattern in patterns]
     degrees = sum(group.count for group in groups) + prior_subjects + q + 1.0
     burn_in = POSTERIOR_DRAW_TUNING.burn_in
     covariance, drawn = start, np.empty((n_draws, q, q))
@@ -150,10 +150,12 @@ class _Group:
     count: int
 
     @classmethod
-    def of(cls, readings: Floats, pattern: Pattern) -> _Group:
-        rows = readings[pattern.rows][:, pattern.observed]
-        if rows.shape[0] > rows.shape[1]:
-            rows = np.asarray(np.linalg.qr(rows, mode="r"))
+    def of(cls, readings: Floats | ReadingTable, pattern: Pattern) -> _Group:
+        rows = np.empty((0, pattern.observed.size))
+        for block in iterate_blocks(readings, pattern):
+            rows = np.vstack([rows, block.T])
+            if rows.shape[0] > rows.shape[1]:
+                rows = np.asarray(np.linalg.qr(rows, mode="r"))
         return cls(pattern.observed, pattern.missing, rows, rows.T @ rows, pattern.rows.size)
 
     def add_completed(self, products: Floats, covariance: Floats, rng: Rng) -> None:

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from verticopula.data.missingness import Missingness
+from verticopula.data.scratch_file import ROWS_IN_MEMORY, forget_pages
 from verticopula.privacy.budget import ColumnBudget, coins_per_comparison
 from verticopula.privacy.coins import flip_probability
 from verticopula.schema.columns import ColumnKey
 from verticopula.stats.copula import Layout
+from verticopula.stats.correlation import GRADE_ROWS, GradeBlock, shared_masks
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.ranks import debias_ranks, rank_noise_variance
 
@@ -23,6 +28,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Masks = Mapping[ColumnKey, NDArray[np.bool_]]
+
+_BLOCKS_AT_ONCE = ROWS_IN_MEMORY // GRADE_ROWS
 
 
 @dataclass(frozen=True)
@@ -33,14 +40,14 @@ class RankRelease:
     ----------
     layout : which latents belong to which column
     margins : privatized margins of the subjects that were ranked
-    observed : (N, q) who was ranked, per latent; in Fortran's order where parties sent it
-    ranks : per latent, the noisy ranks of those subjects in cohort order
+    masks : per latent, who was ranked: (N,) each. Latents of the same people share one
+    ranks : per latent, the noisy ranks of those subjects in cohort order; they may lie in a file that is mapped
     flips : (q,) probability that a comparison was flipped
     """
 
     layout: Layout
     margins: Mapping[ColumnKey, Marginal]
-    observed: Bools
+    masks: tuple[Bools, ...]
     ranks: tuple[Ints, ...]
     flips: Floats
 
@@ -50,7 +57,7 @@ class RankRelease:
         layout: Layout,
         margins: Mapping[ColumnKey, Marginal],
         observed: Mapping[ColumnKey, Bools],
-        ranks: Mapping[ColumnKey, NDArray[np.int64]],
+        ranks: Mapping[ColumnKey, NDArray[Any]],
         budgets: Mapping[ColumnKey, ColumnBudget],
         sampler: str,
     ) -> RankRelease:
@@ -62,11 +69,16 @@ class RankRelease:
                 masks.append(observed[key])
                 columns.append(ranks[key][:, offset])
                 flips.append(flip_probability(budgets[key].epsilon_ranks / coins))
-        return cls(layout, margins, np.stack(masks).T, tuple(columns), np.array(flips))
+        return cls(layout, margins, tuple(masks), tuple(columns), np.array(flips))
 
     @property
     def n_subjects(self) -> int:
-        return int(self.observed.shape[0])
+        return int(self.masks[0].size)
+
+    @cached_property
+    def observed(self) -> Bools:
+        """(N, q) who was ranked, per latent, in Fortran's order. As large as a table: not where N may be any number."""
+        return np.stack(self.masks).T
 
     @property
     def latent_margins(self) -> list[Marginal]:
@@ -77,6 +89,25 @@ class RankRelease:
         """Per latent, debiased grades of the ranked subjects, centred at zero."""
         for ranks, flip in zip(self.ranks, self.flips, strict=True):
             yield (debias_ranks(ranks, flip) - (ranks.size + 1) / 2.0) / ranks.size
+
+    def grade_blocks(self) -> Iterator[GradeBlock]:
+        """Grades of all latents, some subjects at a time: (N, q) are never held."""
+        people = shared_masks(self.masks)
+        taken = [0] * len(self.ranks)
+        for number, start in enumerate(range(0, self.n_subjects, GRADE_ROWS)):
+            rows = slice(start, start + GRADE_ROWS)
+            block = GradeBlock.empty(len(self.ranks), people.masks, rows)
+            for j, (ranks, flip) in enumerate(zip(self.ranks, self.flips, strict=True)):
+                taken[j] = _fill_grades(ranks, taken[j], self.masks[j][rows], float(flip), block.grades[j])
+            if number % _BLOCKS_AT_ONCE == _BLOCKS_AT_ONCE - 1:
+                self.forget()
+            yield block
+        self.forget()
+
+    def forget(self) -> None:
+        """Take ranks that lie in a file out of memory until they are asked for again."""
+        for ranks in self.ranks:
+            forget_pages(ranks)
 
     def grade_noise(self) -> Floats:
         """(q,) variance that the coins added to a grade."""
@@ -102,6 +133,18 @@ class CollectedReleases:
     observed: Masks
     missingness: Missingness
     budgets: Mapping[ColumnKey, ColumnBudget]
+
+
+@njit(nogil=True, cache=True)
+def _fill_grades(ranks: Ints, start: int, seen: Bools, flip: float, grades: Floats) -> int:
+    """Debiased grades of the next subjects, as `RankRelease.grades` has them; returns how many ranks are used."""
+    n = ranks.size
+    for i in range(seen.size):
+        if seen[i]:
+            debiased = 1.0 + (ranks[start] - 1.0 - (n - 1) * flip) / (1.0 - 2.0 * flip)
+            grades[i] = (debiased - (n + 1) / 2.0) / n
+            start += 1
+    return start
 
 
 def spread_out(columns: Iterable[Floats], observed: Bools) -> Floats:

@@ -17,7 +17,7 @@ privacy (it is closer to both answers than they are to each other), and its nois
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -27,6 +27,7 @@ from verticopula.privacy.coins import ALL_ONES, CoinStream, count_bits, flip_thr
 from verticopula.privacy.noise import Keystream
 
 Ints = NDArray[np.int64]
+ShortInts = NDArray[np.int32]  # of a subject's place: nobody ranks more than two thousand million
 Words = NDArray[np.uint64]
 
 _U = np.uint64
@@ -59,7 +60,33 @@ def sort_with_ties(values: NDArray[np.float64]) -> tuple[Ints, Ints, Ints]:
     return order, lower, upper
 
 
-def _are_short(values: NDArray[np.float64]) -> bool:
+def find_places(values: NDArray[Any]) -> tuple[ShortInts, ShortInts]:
+    """Per subject, how many values are smaller than its own, and how many are not larger."""
+    if _are_short(values):
+        codes = values.astype(np.uint16)
+        ends = np.cumsum(np.bincount(codes))
+        starts = np.concatenate([[0], ends[:-1]])
+        return starts.astype(np.int32)[codes], ends.astype(np.int32)[codes]
+    lower, upper = np.empty(values.size, dtype=np.int32), np.empty(values.size, dtype=np.int32)
+    _place_ties(values, np.argsort(values), lower, upper)
+    return lower, upper
+
+
+@njit(nogil=True, cache=True)
+def _place_ties(values: NDArray[np.float64], order: Ints, lower: ShortInts, upper: ShortInts) -> None:
+    """Fill in both by subject, where `order` sorts the values."""
+    start = 0
+    while start < order.size:
+        end = start + 1
+        while end < order.size and values[order[end]] == values[order[start]]:
+            end += 1
+        for place in range(start, end):
+            lower[order[place]] = start
+            upper[order[place]] = end
+        start = end
+
+
+def _are_short(values: NDArray[Any]) -> bool:
     """Whether all are whole numbers of 16 bits, as categories and most counts are."""
     if values.size == 0 or not (values.min() >= 0.0 and values.max() <= _LARGEST_SHORT):
         return False
@@ -257,94 +284,6 @@ def _empty_counters(counters: Words, column_sums: Ints) -> None:
             counters[k, w] = _U(0)
             for j in range(min(64, column_sums.size - 64 * w)):
                 column_sums[64 * w + j] += np.int64(((plane >> _U(j)) & _U(1)) << _U(k))
-
-
-def draw_binomial_ranks(values: NDArray[np.float64], epsilon: float, keystream: Keystream) -> Ints:
-    """Noisy ranks in O(n log n): each drawn from its own three binomials.
-
-    The noisy rank of a subject with b others below it, a above it and t ties is
-    1 + b - Bin(b, theta) + Bin(a, theta) + Bin(t, 1/2): exactly the distribution that
-    `flip_comparisons` gives to that one rank, but independent between subjects, as if every
-    comparison were flipped twice, once for each of its two subjects.
-
-    Privacy
-    -------
-    Leaves the party. `epsilon` is per coin, and a comparison is behind two coins: 2 * epsilon per
-    comparison, and up to 2(n-1) coins change when one subject's value is replaced.
-    """
-    order, lower, upper = sort_with_ties(values)
-    theta = flip_threshold(epsilon) / 2**64
-    noisy = np.empty(values.size, dtype=np.int64)
-    done = 0
-    while done < values.size:
-        done = _binomial_ranks(keystream.words(1 << 16), theta, lower, upper, noisy, done)
-    ranks = np.empty(values.size, dtype=np.int64)
-    ranks[order] = noisy
-    return ranks
-
-
-@njit(nogil=True, cache=True)
-def _binomial_ranks(words: Words, theta: float, lower: Ints, upper: Ints, ranks: Ints, start: int) -> int:
-    """Fill `ranks` from `start` on until done or out of random words; returns where it stopped."""
-    n = ranks.size
-    used = 0
-    for s in range(start, n):
-        below, above, ties = lower[s], n - upper[s], upper[s] - lower[s] - 1
-        lost, used_after = draw_binomial(below, theta, words, used)
-        won, used_after = draw_binomial(above, theta, words, used_after)
-        drawn, used_after = draw_binomial(ties, 0.5, words, used_after)
-        if used_after >= words.size:  # starved: this subject's draw is thrown away and made afresh
-            return s
-        used = used_after
-        ranks[s] = 1 + below - lost + won + drawn
-    return n
-
-
-@njit(nogil=True, cache=True)
-def _uniform(word: np.uint64) -> float:
-    """A uniform number strictly between 0 and 1 from the top 52 bits."""
-    return (float(word >> _U(12)) + 0.5) * 2.0**-52
-
-
-@njit(nogil=True, cache=True)
-def draw_binomial(n: int, p: float, words: Words, used: int) -> tuple[int, int]:
-    """One Binomial(n, p) draw, p <= 1/2, and how many random words are used up.
-
-    Transformed rejection (Hörmann 1993, algorithm BTRS) where n*p >= 10, inversion below it.
-    Running out of words returns (0, words.size); the caller must then discard the draw.
-    """
-    if used >= words.size:
-        return 0, words.size
-    if n * p < 10.0:
-        u = _uniform(words[used])
-        k, mass = 0, (1.0 - p) ** n
-        while u > mass and k < n:
-            u -= mass
-            k += 1
-            mass *= (n - k + 1) / k * p / (1.0 - p)
-        return k, used + 1
-    spread = math.sqrt(n * p * (1.0 - p))
-    b = 1.15 + 2.53 * spread
-    a = -0.0873 + 0.0248 * b + 0.01 * p
-    centre = n * p + 0.5
-    squeeze = 0.92 - 4.2 / b
-    alpha = (2.83 + 5.1 / b) * spread
-    while used + 2 <= words.size:
-        u, v = _uniform(words[used]) - 0.5, _uniform(words[used + 1])
-        used += 2
-        inside = 0.5 - abs(u)
-        k = math.floor((2.0 * a / inside + b) * u + centre)
-        if inside >= 0.07 and v <= squeeze:
-            return k, used
-        if k < 0 or k > n:
-            continue
-        # Seven of eight draws never come here, where the time is.
-        mode = math.floor((n + 1) * p)
-        at_mode = math.lgamma(mode + 1.0) + math.lgamma(n - mode + 1.0)
-        above_mode = at_mode - math.lgamma(k + 1.0) - math.lgamma(n - k + 1.0) + (k - mode) * math.log(p / (1.0 - p))
-        if math.log(v * alpha / (a / (inside * inside) + b)) <= above_mode:
-            return k, used
-    return 0, words.size
 
 
 def debias_ranks(ranks_noisy: Ints, flip_prob: float) -> NDArray[np.float64]:

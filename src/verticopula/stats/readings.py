@@ -13,18 +13,17 @@ the population; a subject's reading is the expected score given its noisy grade,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from verticopula.stats.interpolation import interpolate_where
+from verticopula.stats.grade_table import GradeTable
 from verticopula.stats.rank_release import RankRelease
 
 Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -53,13 +52,11 @@ class LatentCells:
     Attributes
     ----------
     shares : (C,) share of the observed subjects in each cell, all positive
-    grades : (n,) debiased noisy grades of the observed subjects, in cohort order; about (0, 1)
     noise : variance that the coins added to a grade
     is_continuous : cells are then only a grid
     """
 
     shares: Floats
-    grades: Floats
     noise: float
     is_continuous: bool
 
@@ -82,13 +79,13 @@ class LatentCells:
 
 
 def cells_of(release: RankRelease) -> list[LatentCells]:
-    """Cells and noisy grades of every latent."""
+    """Cells and noise of every latent."""
     found = []
-    for latent, grades, noise in zip(release.latent_margins, release.grades(), release.grade_noise(), strict=True):
+    for latent, noise in zip(release.latent_margins, release.grade_noise(), strict=True):
         continuous = not latent.column.has_ties
         cells = READING_TUNING.continuous_cells
         shares = np.full(cells, 1.0 / cells) if continuous else latent.fine_probabilities()
-        found.append(LatentCells(shares, grades + 0.5, float(noise), continuous))
+        found.append(LatentCells(shares, float(noise), continuous))
     return found
 
 
@@ -160,10 +157,14 @@ class ScoreScale:
         return cls(np.empty(0), np.zeros(1), 0.0)
 
 
-def read_into(
-    column: Floats, seen: Bools, latent: LatentCells, reader: GradeReader, curve: Floats
-) -> tuple[float, ScoreScale]:
-    """Write readings under a population curve to `column`, where subjects were `seen`; returns (reliability, scale).
+def iterate_grades(release: RankRelease) -> Iterator[Floats]:
+    """Per latent, the debiased noisy grades of those with a value, in cohort order; about (0, 1)."""
+    for grades in release.grades():
+        yield grades + 0.5
+
+
+def heights_on_grid(latent: LatentCells, reader: GradeReader, curve: Floats) -> tuple[Floats, float, ScoreScale]:
+    """Readings at the reader's grid of grades under a population curve, their reliability, and the scale of scores.
 
     A reading is E[score | noisy grade], with the mean and variance that the population would have
     taken out; `reliability` is the correlation of reading and score there.
@@ -175,8 +176,7 @@ def read_into(
     mean = float(shares @ in_cell)
     deviation = math.sqrt(max(float(shares @ squared_in_cell) - mean**2, 1e-300))
     reliability = float(shares @ (in_cell * scale.scores)) / deviation
-    interpolate_where(seen, latent.grades, reader.grid, (expected - mean) / deviation, column)
-    return min(reliability, 1.0), scale
+    return (expected - mean) / deviation, min(reliability, 1.0), scale
 
 
 @dataclass(frozen=True)
@@ -185,14 +185,19 @@ class Readings:
 
     Attributes
     ----------
-    values : (N, q), zero where nothing was observed; in Fortran's order
+    table : they are computed whenever they are asked for
     reliability : (q,) correlation of reading and score; 0 for a latent with all mass in one cell
     scales : per latent, its cells
     """
 
-    values: Floats
+    table: GradeTable
     reliability: Floats
     scales: tuple[ScoreScale, ...]
+
+    @property
+    def values(self) -> Floats:
+        """(N, q) zero where nothing was observed; in Fortran's order. Made anew each time, and as large as a table."""
+        return self.table.fill()
 
     @property
     def links(self) -> Floats:
@@ -200,18 +205,29 @@ class Readings:
         return np.asarray(self.reliability * np.array([scale.strength for scale in self.scales]))
 
 
+def place_grades(release: RankRelease, latents: Sequence[LatentCells], readers: Sequence[GradeReader]) -> GradeTable:
+    """The grades of a release in the order of its missing patterns, with no readings yet.
+
+    A latent with all mass in one cell says nothing: it counts as missing.
+    """
+    grids = np.stack([reader.grid for reader in readers])
+    informative = np.array([latent.shares.size > 1 for latent in latents])
+    return GradeTable.of(iterate_grades(release), release.masks, grids, informative, forget=release.forget)
+
+
 def read_release(release: RankRelease) -> Readings:
     """Readings under the margins as they were released, as if the ranked subjects were the population."""
-    values, reliability, scales = np.zeros(release.observed.shape, order="F"), np.zeros(release.observed.shape[1]), []
-    seen = np.asfortranarray(release.observed)
     latents = cells_of(release)
-    for j, (latent, reader) in enumerate(zip(latents, make_readers(latents), strict=True)):
+    readers = make_readers(latents)
+    table, reliability, scales = place_grades(release, latents, readers), np.zeros(len(latents)), []
+    for j, (latent, reader) in enumerate(zip(latents, readers, strict=True)):
         if latent.shares.size < 2:
             scales.append(ScoreScale.flat())
             continue
-        reliability[j], scale = read_into(values[:, j], seen[:, j], latent, reader, latent.start)
+        heights, reliability[j], scale = heights_on_grid(latent, reader, latent.start)
+        table.set_heights(j, heights)
         scales.append(scale)
-    return Readings(values, reliability, tuple(scales))
+    return Readings(table, reliability, tuple(scales))
 
 
 def reading_noise(reliability: Floats, overlap: Floats, n_subjects: int) -> Floats:

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from verticopula.data.missingness import count_common
 from verticopula.schema.columns import ColumnKey
-from verticopula.stats.bridge import GradeShape, invert_pairs
+from verticopula.stats.bridge import STRONGEST, GradeShape, invert_pairs
 from verticopula.stats.copula import FittedCopula
 from verticopula.stats.correlation import PairwiseSpearman
 from verticopula.stats.em import find_patterns
 from verticopula.stats.fit_result import AlignedDraw, FindPosteriorDraws, FitResult, find_unidentified
-from verticopula.stats.latent_draws import sweep_latents
+from verticopula.stats.latent_draws import CellEvidence, ReadingEvidence, sweep_latents
 from verticopula.stats.loadings import Loadings
 from verticopula.stats.margin_curves import apply_curves
 from verticopula.stats.marginals import Marginal
@@ -46,7 +46,7 @@ def fit_refined(
         refinement=refinement.report,
         unidentified=find_unidentified(correlation, release.layout, report.overlap),
         draw_aligned=align_by_readings(release, refinement, copula),
-        posterior_draws=posterior_draws_of(release, refinement, copula),
+        posterior_draws=posterior_draws_of(refinement, copula),
     )
 
 
@@ -71,7 +71,7 @@ def correlate_latents(
     reliability = np.where(flat, 1.0, refinement.readings.reliability)
     between = np.outer(reliability, reliability)
     scores = np.where(flat[:, None] | flat, 0.0, refinement.covariance / between)
-    overlap = count_common(release.observed)
+    overlap = count_common(release.masks)
     variance = reading_noise(reliability, overlap.astype(np.float64), release.n_subjects) / between**2
     strengths = np.where(flat, 1.0, [scale.strength for scale in scales])
     latent = scores / np.outer(strengths, strengths)
@@ -83,7 +83,7 @@ def correlate_latents(
     latent_variance[both] = variance[both] * (12.0 * slopes) ** 2
     np.fill_diagonal(latent, 1.0)
     np.fill_diagonal(latent_variance, 0.0)
-    pairwise = PairwiseSpearman(np.clip(latent, -0.999, 0.999), latent_variance, overlap)
+    pairwise = PairwiseSpearman(np.clip(latent, -STRONGEST, STRONGEST), latent_variance, overlap)
     deviations = _indicator_deviations(refinement, q)
     return assemble(pairwise, scores * np.outer(deviations, deviations), release.layout, margins, flat)
 
@@ -102,25 +102,25 @@ def align_by_readings(release: RankRelease, refinement: Refinement, copula: Fitt
     """Latents of the cohort's own subjects given their readings."""
     own = [refinement.covariance[part, part] for part in copula.layout.slices]
     loadings = Loadings.of(copula, refinement.readings, own)
-    patterns = find_patterns(release.observed)
-    evidence = gather_evidence(release, refinement)
+
+    @cache  # larger than the releases, and not always wanted
+    def evidence() -> dict[int, CellEvidence | ReadingEvidence]:
+        return gather_evidence(release, refinement)
 
     def draw(rng: np.random.Generator) -> Floats:
-        start = loadings.draw_latents(refinement.readings.values, patterns, rng)
-        return sweep_latents(start, copula.correlation, evidence, rng)
+        start = loadings.draw_latents(refinement.readings.values, find_patterns(release.observed), rng)
+        return sweep_latents(start, copula.correlation, evidence(), rng)
 
     return draw
 
 
-def posterior_draws_of(release: RankRelease, refinement: Refinement, copula: FittedCopula) -> FindPosteriorDraws:
+def posterior_draws_of(refinement: Refinement, copula: FittedCopula) -> FindPosteriorDraws:
     """How surely the copula's correlations are known, from the readings that they were fitted to."""
-    informative = np.array([scale.thresholds.size > 0 for scale in refinement.readings.scales])
-    patterns = find_patterns(release.observed & informative)
     prior = refinement.report.prior_subjects
 
     @cache  # it takes seconds, is not always wanted, and is the same for all tables of a study
     def find() -> PosteriorDraws:
         rng = np.random.default_rng(0)  # any seed: an integral over what is public, not noise that protects
-        return PosteriorDraws.of(copula, refinement.readings, refinement.covariance, patterns, prior, rng)
+        return PosteriorDraws.of(copula, refinement.readings, refinement.covariance, prior, rng)
 
     return find

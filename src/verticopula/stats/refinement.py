@@ -6,9 +6,9 @@ holds, so it costs no budget, however long it iterates. `docs/explanation/refine
 Conventions: N subjects, q latents; cells, curves, scores and readings as in `readings.py`. Readings
 are taken for normal with covariance K in the population. The steps:
 
-1. `read_into`      noisy grades -> readings and their reliability, under the current curves
-2. `em_step`        one step of EM for K over the missing patterns
-3. `locate_missing` where the model puts the subjects without a value, hence the next curves
+1. `heights_on_grid` noisy grades -> readings and their reliability, under the current curves
+2. `em_step`         one step of EM for K over the missing patterns
+3. `locate_missing`  where the model puts the subjects without a value, hence the next curves
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from threadpoolctl import threadpool_limits
 
 from verticopula.stats.correlation import prior_variance
 from verticopula.stats.em import (
+    PackedMoments,
     Pattern,
     PatternMoments,
+    ReadingTable,
+    by_column,
     count_together,
     em_step,
-    find_patterns,
     gather_moments,
     iterate_blocks,
     log_likelihood,
@@ -49,8 +51,10 @@ from verticopula.stats.readings import (
     Readings,
     ScoreScale,
     cells_of,
+    heights_on_grid,
+    iterate_grades,
     make_readers,
-    read_into,
+    place_grades,
     reading_noise,
 )
 
@@ -97,7 +101,9 @@ _DEVIATIONS = np.linspace(math.sqrt(REFINEMENT_TUNING.least_variance), 1.0, 17)
 # ---- margins -----------------------------------------------------------------------------
 
 
-def locate_missing(readings: Floats, patterns: Sequence[Pattern], covariance: Floats, links: Floats) -> Floats:
+def locate_missing(
+    readings: Floats | ReadingTable, patterns: Sequence[Pattern], covariance: Floats, links: Floats
+) -> Floats:
     """(q, grid) expected number of subjects without a value whose latent is at most each grid point.
 
     Parameters
@@ -111,7 +117,7 @@ def locate_missing(readings: Floats, patterns: Sequence[Pattern], covariance: Fl
     costs the same however many patterns there are.
     """
     counts = np.zeros((links.size, _DEVIATIONS.size, _LATENT_GRID.size))
-    columns = np.asfortranarray(readings)
+    columns = by_column(readings)
     for pattern in patterns:
         if pattern.missing.size == 0:
             continue
@@ -263,17 +269,17 @@ def refine(
     """Iterate readings, EM and curves until nothing moves, for at most `rounds` rounds."""
     latents = cells_of(release)
     flat = np.array([latent.shares.size < 2 for latent in latents])
-    observed = np.asfortranarray(release.observed & ~flat)  # a latent with one cell says nothing
-    patterns = find_patterns(observed)
-    moving = ~observed.all(axis=0) & ~flat
     readers = make_readers(latents)
+    table = place_grades(release, latents, readers)
+    patterns = table.patterns
+    overlap = count_together(patterns, flat.size)
+    shares = np.diag(overlap) / release.n_subjects
+    moving = (shares < 1.0) & ~flat
     curves = [latent.start for latent in latents]
     scales = [ScoreScale.of(curve) if curve.size else ScoreScale.flat() for curve in curves]
-    readings = np.zeros(observed.shape, order="F")
     reliability = np.zeros(flat.size)
-    overlap = count_together(patterns, flat.size)
     lacking_alike = _group_alike(patterns, moving)
-    missing_share = 1.0 - float(observed.mean(axis=0)[~flat].min(initial=1.0))
+    missing_share = 1.0 - float(shares[~flat].min(initial=1.0))
     # Never quite none: the indicators of one nominal column depend on each other.
     prior = max(REFINEMENT_TUNING.prior_subjects_per_latent * flat.size * missing_share, REFINEMENT_TUNING.least_prior)
     covariance = np.empty(0)
@@ -281,9 +287,10 @@ def refine(
     change = curve_change = math.inf
     last_curves, last_move = np.concatenate(curves), np.zeros(sum(curve.size for curve in curves) + flat.size**2)
     for round_number in range(rounds):
-        for j in np.flatnonzero(~flat & (moving | (round_number == 0))):
-            reliability[j], scales[j] = read_into(readings[:, j], observed[:, j], latents[j], readers[j], curves[j])
-        moments = gather_moments(readings, patterns)
+        for j in np.flatnonzero(~flat & (moving | (round_number == 0))).tolist():
+            heights, reliability[j], scales[j] = heights_on_grid(latents[j], readers[j], curves[j])
+            table.set_heights(j, heights)
+        moments = gather_moments(table, patterns)
         before = start_covariance(moments, flat.size) if round_number == 0 else covariance
         covariance = to_correlation(
             _em_steps(before, moments, prior, REFINEMENT_TUNING.em_steps if moving.any() else 1)
@@ -292,9 +299,8 @@ def refine(
         change = float(np.max(np.abs(covariance - before))) if moving.any() else 0.0
         links = reliability * np.array([scale.strength for scale in scales])
         damped = damp_noise(covariance, reading_noise(reliability, overlap, release.n_subjects))
-        located = locate_missing(readings, patterns, damped, links)
+        located = locate_missing(table, patterns, damped, links)
         errors = correction_errors(moments, damped, links, overlap)
-        shares = np.diag(overlap) / release.n_subjects
         curve_change = _update_curves(
             curves, latents, scales, lacking_alike, located / release.n_subjects, errors, shares
         )
@@ -320,7 +326,7 @@ def refine(
         prior_subjects=prior,
     )
     knots = tuple(MarginCurve(latent.start, curve) for latent, curve in zip(latents, curves, strict=True))
-    return Refinement(Readings(readings, reliability, tuple(scales)), covariance, knots, report)
+    return Refinement(Readings(table, reliability, tuple(scales)), covariance, knots, report)
 
 
 def _group_alike(patterns: Sequence[Pattern], moving: Bools) -> list[list[int]]:
@@ -386,8 +392,9 @@ def _extrapolate(curves: list[Floats], latents: Sequence[LatentCells], further: 
 
 
 def _em_steps(covariance: Floats, moments: Sequence[PatternMoments], prior: float, steps: int) -> Floats:
+    packed = PackedMoments.of(moments)
     for _ in range(steps):
-        covariance = em_step(covariance, moments, prior)
+        covariance = em_step(covariance, packed, prior)
     return covariance
 
 
@@ -426,14 +433,14 @@ def gather_evidence(release: RankRelease, refinement: Refinement) -> dict[int, C
     """
     single = {part.start for part in release.layout.slices if part.stop - part.start == 1}
     evidence: dict[int, CellEvidence | ReadingEvidence] = {}
-    readings = refinement.readings
-    for j, (latent, scale) in enumerate(zip(cells_of(release), readings.scales, strict=True)):
-        rows = np.flatnonzero(release.observed[:, j])
+    readings, latents = refinement.readings, cells_of(release)
+    for j, (latent, grades, scale) in enumerate(zip(latents, iterate_grades(release), readings.scales, strict=True)):
+        rows = np.flatnonzero(release.masks[j])
         if j not in single or scale.thresholds.size == 0:
             continue
         if latent.is_continuous:
-            evidence[j] = ReadingEvidence(rows, readings.values[rows, j], float(readings.links[j]))
+            evidence[j] = ReadingEvidence(rows, readings.table.fill_latent(j)[rows], float(readings.links[j]))
         else:
             bounds = np.concatenate([[-np.inf], scale.thresholds, [np.inf]])
-            evidence[j] = CellEvidence(rows, latent.grades, latent.middles, latent.width, bounds)
+            evidence[j] = CellEvidence(rows, grades, latent.middles, latent.width, bounds)
     return evidence

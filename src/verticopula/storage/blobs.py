@@ -1,4 +1,4 @@
-"""Bytes that are kept under a name: in memory, or as files that are there whole or not at all."""
+"""Bytes that are kept under a name, as files that are there whole or not at all."""
 
 from __future__ import annotations
 
@@ -46,25 +46,6 @@ class KeyLocks:
     def alone(self, key: str) -> AbstractContextManager[object]:
         with self._guard:
             return self._busy.setdefault(key, threading.Lock())
-
-
-class MemoryBlobs(KeyLocks):
-    """As long as the process lives."""
-
-    is_durable = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._kept: dict[str, bytes] = {}
-
-    def get(self, key: str) -> bytes | None:
-        return self._kept.get(key)
-
-    def put(self, key: str, data: bytes) -> None:
-        self._kept[key] = data
-
-    def discard(self, key: str) -> None:
-        self._kept.pop(key, None)
 
 
 class FolderBlobs(KeyLocks):

@@ -7,7 +7,6 @@ that the hash covers by its digest alone: it can be left out of a copy for other
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 
 from verticopula.errors import LedgerError
 from verticopula.storage.blobs import sync_folder
+from verticopula.storage.json_digest import digest_json
 
 Line = tuple[Mapping[str, Any], Any]
 
@@ -73,7 +73,7 @@ class ChainedFile:
                 return
             (said, held), (count, previous) = made, head_of(known)
             line = {**said, "number": count + 1, "previous": previous}
-            line |= {} if held is None else {"holds": _digest(held), _HELD: held}
+            line |= {} if held is None else {"holds": digest_json(held), _HELD: held}
             line["hash"] = _seal(line)
             try:
                 os.ftruncate(file.fileno(), end)  # what a crash has cut off
@@ -125,7 +125,7 @@ def _parse(name: str, data: bytes) -> list[dict[str, Any]]:
         try:
             line = dict(json.loads(text))
             kept = line.get(_HELD)
-            whole = kept is None or line["holds"] == _digest(kept)
+            whole = kept is None or line["holds"] == digest_json(kept)
             fits = (line["number"], line["previous"], line["hash"]) == (number, previous, _seal(line))
         except (ValueError, KeyError, TypeError):
             raise LedgerError(f"{name}: line {number} cannot be read") from None
@@ -137,8 +137,4 @@ def _parse(name: str, data: bytes) -> list[dict[str, Any]]:
 
 
 def _seal(line: Mapping[str, Any]) -> str:
-    return _digest({name: value for name, value in line.items() if name not in ("hash", _HELD)})
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+    return digest_json({name: value for name, value in line.items() if name not in ("hash", _HELD)})

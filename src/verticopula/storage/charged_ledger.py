@@ -7,9 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
-
-from verticopula.data.tables import OwnTable
+from verticopula.data.tables import OwnTable, RawTable
 from verticopula.errors import SettingsError
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.policy_file import has_end, remember_rules
@@ -19,6 +17,7 @@ from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.vault import Vault
 from verticopula.storage.vault_files import read_withdrawals
+from verticopula.storage.withdrawals import Table
 
 
 class ChargedLedger(Ledger):
@@ -61,7 +60,7 @@ class ChargedLedger(Ledger):
         return len(self._vault) + len(self._earlier)
 
 
-def leave_out_withdrawn(folder: Path, tables: Mapping[str, pl.DataFrame], rule: IdRule) -> dict[str, pl.DataFrame]:
+def leave_out_withdrawn(folder: Path, tables: Mapping[str, Table], rule: IdRule) -> dict[str, Table]:
     """Party -> its table without the people who withdrew, as a vault that all parties share knows them.
 
     Parameters
@@ -77,7 +76,7 @@ def leave_out_withdrawn(folder: Path, tables: Mapping[str, pl.DataFrame], rule: 
 def open_accounts(
     vault: Vault,
     federation: Federation,
-    tables: Mapping[str, pl.DataFrame],
+    tables: Mapping[str, RawTable],
     rule: IdRule,
     *,
     remember: bool = True,

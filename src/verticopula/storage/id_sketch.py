@@ -40,6 +40,11 @@ def hash_people(ids: Iterable[str], key: bytes) -> list[int]:
     ]
 
 
+def hash_withdrawn(ids: Iterable[str], key: bytes) -> list[str]:
+    """One keyed hash an id, in the order given, as the history of withdrawals has them."""
+    return [hmac.digest(key, canonical_id(text).encode(), "sha256").hex()[:32] for text in ids]
+
+
 def sketch_ids(ids: Iterable[str], key: bytes) -> list[int]:
     """The smallest hashes of ids as they are spelled, in order: how vaults of version 0.1 sketched tables."""
     hashes = (int.from_bytes(hmac.digest(key, value.encode(), "sha256")[:8], "big") for value in set(ids))

@@ -181,6 +181,28 @@ def charge(
     return account, tables if same == [merged] else [*(table for table in tables if table not in same), merged]
 
 
+def charge_parties(
+    known: list[KnownTable], found: Mapping[str, TableSketch], key: bytes
+) -> tuple[dict[str, TableAccount], list[KnownTable]]:
+    """Party -> whose budget its table is charged to, of a study whose parties share a vault; and all known tables.
+
+    Parameters
+    ----------
+    known : those that are known
+    found : party -> its table
+    key : the vault's secret
+    """
+    accounts = {}
+    for name, sketch in found.items():
+        others = {other: theirs for other, theirs in found.items() if other != name}
+        accounts[name], known = charge(known, sketch, key, name, others)
+    for name, account in accounts.items():  # now that all tables of the study are known
+        counted = {*account.table.split("+"), *account.overlapping}
+        met = [given for table in known if found[name].meets(table) for given in table.names]
+        accounts[name] = replace(account, same_people=tuple(given for given in met if given not in counted))
+    return accounts, known
+
+
 def _are_linked(table: KnownTable, own: list[KnownTable]) -> bool:
     return any(set(table.linked) & set(mine.names) or set(mine.linked) & set(table.names) for mine in own)
 

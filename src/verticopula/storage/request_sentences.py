@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from verticopula.formatting import count_of, format_small, format_time, odds_in_words
+from verticopula.formatting import count_of, describe_odds, format_small, format_time
 from verticopula.privacy.statement import SEEDED, format_epsilon, format_remaining
 from verticopula.schema.units import Unit
 from verticopula.storage.steward_requests import RequestContent, StewardRequest, UnitPrice
@@ -117,7 +117,19 @@ def to_whom(content: RequestContent) -> list[str]:
         return [*said, "The releases themselves are another question, which you will be asked later."]
     kinds = {entry.what for entry in content.leaves}
     if "raw" in kinds:
-        return ["The coordinator gets exact values, without noise.", "The study lead gets the regression's result."]
+        return [
+            "The coordinator gets exact values, without noise: the response, and every column that a model wants.",
+            "Other parties get residuals of these models. They tell the response, and something of the first columns.",
+            "The study lead gets the regression's result.",
+        ]
+    if "raw-moments" in kinds:
+        return [
+            "The coordinator gets exact sums and products, without noise. It gets no row and no prediction.",
+            "It may ask for the sums of up to 100 groups of subjects instead, which it chooses.",
+            "Other parties get random seeds, which say nothing about your values. Together with one of them, the "
+            "coordinator could read your columns.",
+            "The study lead gets the regression's result.",
+        ]
     said = ["The coordinator gets it, and fits a model from it."]
     if kinds & {"gram", "tables"}:
         said.append("Sums over all parties' columns are computed on secret shares: only the noisy sums are opened.")
@@ -140,10 +152,16 @@ def about_one_person(content: RequestContent) -> list[str]:
     if content.stage == "beginning":
         return ["Whether somebody is among your subjects stays hidden from whoever does not hold the parties' key."]
     if any(math.isinf(price.study) for price in content.prices):
+        if any(entry.what == "raw-moments" for entry in content.leaves):
+            return [
+                "No bound: the sums are exact, so whoever knows everybody else in a group can find out all about one "
+                "person.",
+                "Another regression about nearly the same people shows the sums of those who are in one of the two.",
+            ]
         return ["No bound: exact values or ranges leave, so anything in them may be told about a person."]
     said = [
         f"To somebody who knows everything else, the odds of a guess about {_WHOM[Unit(price.unit)]} change "
-        f"{odds_in_words(price.study)} "
+        f"{describe_odds(price.study)} "
         f"(epsilon {format_epsilon(price.study)} per {price.unit})."
         for price in content.prices
     ]

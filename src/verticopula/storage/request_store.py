@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import secrets
@@ -31,6 +30,7 @@ from pathlib import Path
 
 from verticopula.errors import LedgerError, ProtocolError, SettingsError
 from verticopula.schema.defaults import SECONDS_PER_DAY
+from verticopula.storage.json_digest import digest_json
 from verticopula.storage.ledger import GENESIS
 from verticopula.storage.steward_keys import is_signed
 from verticopula.storage.steward_requests import (
@@ -94,7 +94,7 @@ class RequestEvent:
     def seal(self) -> str:
         """The hash that belongs to the other fields."""
         said = {name: value for name, value in asdict(self).items() if name != "hash"}
-        return hashlib.sha256(json.dumps(said, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+        return digest_json(said)
 
 
 class RequestStore:

@@ -7,7 +7,6 @@ whoever decides needs nothing else. `RequestStore` keeps requests on disk.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, Literal
 
 from verticopula.errors import SettingsError
 from verticopula.formatting import json_numbers
+from verticopula.storage.json_digest import digest_json
 
 Stage = Literal["beginning", "releases", "federation"]
 RequestState = Literal["pending", "approved", "denied", "withdrawn", "expired", "cancelled", "superseded"]
@@ -153,7 +153,8 @@ class RequestContent:
     @property
     def question(self) -> str:
         """A digest of what is asked, whatever other studies have spent meanwhile."""
-        return _hash({name: value for name, value in json.loads(self.to_json()).items() if name not in _MAY_CHANGE})
+        said = json.loads(self.to_json())
+        return digest_json({name: value for name, value in said.items() if name not in _MAY_CHANGE})
 
     def is_about_the_same(self, other: RequestContent) -> bool:
         """Whether both ask for the same stage of the same study.
@@ -210,7 +211,7 @@ class StewardRequest:
     @property
     def digest(self) -> str:
         """Of the question, with its name and the time it was asked: what a steward signs."""
-        return _hash([self.id, self.asked, self.content.to_json()])
+        return digest_json([self.id, self.asked, self.content.to_json()])
 
     @property
     def yeses(self) -> tuple[Decision, ...]:
@@ -305,7 +306,3 @@ def state_after(request: StewardRequest, decisions: Sequence[Decision]) -> Reque
 
 def _plain(name: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKD", name).casefold() if c.isalnum())
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

@@ -27,15 +27,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-import polars as pl
-
 from verticopula.data.column_encoding import EncodedColumn
+from verticopula.data.row_chunks import ColumnReading, RowChunk, read_party
 from verticopula.data.tables import OwnTable
+from verticopula.engine.chunk_task import Secret
 from verticopula.errors import LedgerError, VerticopulaError
 from verticopula.privacy.release import Release
+from verticopula.schema.federation import IdRule
 from verticopula.storage.blobs import FolderBlobs, sync_folder, write_atomically
 from verticopula.storage.chained_file import ChainedFile, check_contains, head_of
-from verticopula.storage.known_tables import KnownTable, TableAccount, TableSketch, charge
+from verticopula.storage.engine_accounts import charge_on_engine, charge_parties_on_engine
+from verticopula.storage.known_tables import KnownTable, TableAccount, TableSketch, charge, charge_parties
 from verticopula.storage.ledger import GENESIS, Ledger
 from verticopula.storage.record_store import FolderRecords
 from verticopula.storage.removals import REMOVALS_FILE, removed_keys
@@ -61,7 +63,7 @@ from verticopula.storage.vault_files import (
     require_head,
     require_records,
 )
-from verticopula.storage.withdrawals import WITHDRAWALS_FILE, Withdrawals
+from verticopula.storage.withdrawals import WITHDRAWALS_FILE, Table, Withdrawals
 
 logger = logging.getLogger(__name__)
 
@@ -252,7 +254,7 @@ class Vault:
             self.count_withdrawals()
             self._noted = stamp
 
-    def without_withdrawn(self, table: pl.DataFrame, column: str, until: int | None = None) -> tuple[pl.DataFrame, int]:
+    def without_withdrawn(self, table: Table, column: str, until: int | None = None) -> tuple[Table, int]:
         """The table without those who withdrew, and as of how many lines of that history.
 
         Parameters
@@ -287,6 +289,29 @@ class Vault:
             self._write_tables(tables)
         return replace(account, snapshot=digest_snapshot(named, columns, self._secret))
 
+    def account_of(self, table: OwnTable) -> TableAccount:
+        """The same for a table wherever its values are: workers of an engine sketch those that they have.
+
+        Parameters
+        ----------
+        table : checked
+        """
+        if table.source is None:
+            return self.account(table.ids.to_list(), table.columns)
+        with self._guard:
+            _, rule, readings = self._whole(table)
+            account, tables, snapshot = charge_on_engine(
+                self._tables, table.source, rule, readings, Secret(self._secret)
+            )
+            self._write_tables(tables)
+        return replace(account, snapshot=snapshot)
+
+    @staticmethod
+    def _whole(table: OwnTable) -> tuple[RowChunk, IdRule, list[ColumnReading]]:
+        assert table.source is not None  # it is asked before
+        assert table.rule is not None
+        return table.source.all_rows, table.rule, read_party(table.party)
+
     def overlapping(self, account: TableAccount) -> tuple[str, ...]:
         """The names of other tables with somebody in the account's table, as they are known at this moment.
 
@@ -314,26 +339,23 @@ class Vault:
         tables : party -> its table
         remember : whether the vault shall know these tables from now on; otherwise it is only asked
         """
-        found = {
-            name: TableSketch.of(table.ids.to_list(), table.columns, self._secret) for name, table in tables.items()
-        }
-        accounts = {}
         with self._guard:
-            known = self._tables
-            for name, sketch in found.items():
-                others = {other: theirs for other, theirs in found.items() if other != name}
-                accounts[name], known = charge(known, sketch, self._secret, name, others)
+            accounts, known, snapshots = self._charge_parties(tables)
             if remember:
                 self._write_tables(known)
-        for name, account in accounts.items():  # now that all tables of the study are known
-            counted = {*account.table.split("+"), *account.overlapping}
-            met = [given for table in known if found[name].meets(table) for given in table.names]
-            accounts[name] = replace(
-                account,
-                same_people=tuple(given for given in met if given not in counted),
-                snapshot=digest_snapshot(tables[name].ids.to_list(), tables[name].columns, self._secret),
-            )
-        return accounts
+        return {name: replace(account, snapshot=snapshots[name]) for name, account in accounts.items()}
+
+    def _charge_parties(
+        self, tables: Mapping[str, OwnTable]
+    ) -> tuple[dict[str, TableAccount], list[KnownTable], dict[str, str]]:
+        engine = next((table.source.engine for table in tables.values() if table.source is not None), None)
+        if engine is not None:
+            given = {name: self._whole(table) for name, table in tables.items()}
+            return charge_parties_on_engine(engine, self._tables, given, Secret(self._secret))
+        named = {name: table.ids.to_list() for name, table in tables.items()}
+        found = {name: TableSketch.of(named[name], table.columns, self._secret) for name, table in tables.items()}
+        snapshots = {name: digest_snapshot(named[name], t.columns, self._secret) for name, t in tables.items()}
+        return *charge_parties(self._tables, found, self._secret), snapshots
 
     def _write_tables(self, tables: list[KnownTable]) -> None:
         if tables != self._tables:

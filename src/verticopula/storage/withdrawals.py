@@ -13,20 +13,25 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+import numpy as np
 import polars as pl
 
+from verticopula.data.engine_table import EngineTable
+from verticopula.engine.chunk_task import Secret
 from verticopula.errors import LedgerError, SettingsError
 from verticopula.schema.id_rules import apply_id_rules
 from verticopula.storage.chained_file import ChainedFile, Line
-from verticopula.storage.id_sketch import canonical_id
+from verticopula.storage.engine_accounts import find_staying
+from verticopula.storage.id_sketch import hash_withdrawn
 from verticopula.storage.steward_requests import REASON_LENGTH
 
 WITHDRAWALS_FILE = "withdrawals.jsonl"
 SECRET_FILE = "secret"
 
 Step = Literal["withdrawn", "restored"]
+Table = TypeVar("Table", pl.DataFrame, EngineTable, pl.DataFrame | EngineTable)
 
 _PURPOSE = b"verticopula: who withdrew"  # the secret has other uses, which it must not be mixed up with
 
@@ -99,7 +104,7 @@ class Withdrawals:
         """
         return _people(self.file.lines()[:until])
 
-    def leave_out(self, table: pl.DataFrame, column: str, until: int | None = None) -> pl.DataFrame:
+    def leave_out(self, table: Table, column: str, until: int | None = None) -> Table:
         """The table without the rows of those who withdrew.
 
         Ids are compared as canonical ids (`canonical_id`): spelling, case and leading zeros do not count. Two people
@@ -111,7 +116,12 @@ class Withdrawals:
         column : the one with ids; a table without it is returned as it is
         until : as `people` has it
         """
-        return self._leave_out(table, column, self.people(until))
+        people = self.people(until)
+        if not isinstance(table, EngineTable):
+            return self._leave_out(table, column, people)
+        if not people or column not in table.columns:
+            return table
+        return table.with_rows(np.concatenate(table.run(find_staying, column, Secret(self._key()), people)))
 
     def versions(self, table: pl.DataFrame, column: str) -> list[pl.DataFrame]:
         """The table as studies may have read it: without those who had withdrawn at each moment of the history.
@@ -134,12 +144,14 @@ class Withdrawals:
         return table.filter(pl.Series([one not in people for one in self._hash(ids)], dtype=pl.Boolean))
 
     def _hash(self, ids: Iterable[str]) -> list[str]:
+        return hash_withdrawn(ids, self._key())
+
+    def _key(self) -> bytes:
         try:
             secret = (self._folder / SECRET_FILE).read_bytes()
         except OSError:
             raise LedgerError(f"{SECRET_FILE} is missing or cannot be read, so nobody can be recognised") from None
-        key = hmac.digest(secret, _PURPOSE, "sha256")
-        return [hmac.digest(key, canonical_id(text).encode(), "sha256").hex()[:32] for text in ids]
+        return hmac.digest(secret, _PURPOSE, "sha256")
 
 
 def event_of(line: dict[str, Any]) -> WithdrawalEvent:

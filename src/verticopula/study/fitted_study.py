@@ -20,6 +20,7 @@ class FittedStudy:
     Attributes
     ----------
     name : of the study, as ledgers have it
+    federation : who holds which column
     settings : as they were checked, with the unit filled in
     result : the fitted copula and how it came about
     releases : what the parties entered into their ledgers

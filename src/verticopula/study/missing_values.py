@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +10,9 @@ from numpy.typing import NDArray
 from verticopula.data.missingness import Missingness
 from verticopula.errors import SettingsError
 from verticopula.schema.columns import ColumnKey
+from verticopula.schema.setting_choices import AS_OBSERVED, COMPLETE
 
 Floats = NDArray[np.float64]
-
-Missing = Literal["as-observed", "complete"]
-AS_OBSERVED, COMPLETE = get_args(Missing)
 
 
 def check_missing(missing: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.pricing import Pricing
@@ -10,8 +11,31 @@ from verticopula.privacy.release import Release
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
+from verticopula.schema.study_settings import StudySettings
 from verticopula.stats.fit_result import FitResult, StrictSpending
+from verticopula.stats.sampler_choice import choose_sampler
 from verticopula.stats.strict.gaussian_margins import margin_mu
+from verticopula.study.fitted_study import FittedStudy
+
+
+def name_sampler(settings: StudySettings, federation: Federation, result: FitResult) -> StudySettings:
+    """The settings with the sampler that drew the ranks, where it was left open."""
+    budget, known = StudyBudget.of(federation, settings), result.missingness
+    return replace(settings, sampler=choose_sampler(federation, budget, known.observed, known.n_subjects).sampler)
+
+
+def price_study(study: str, federation: Federation, settings: StudySettings, result: FitResult) -> FittedStudy:
+    """The fitted study of this name, with what its parties were asked for.
+
+    Parameters
+    ----------
+    settings : as they were checked, with the sampler filled in
+    """
+    budget = StudyBudget.of(federation, settings)
+    entries = price_releases(
+        federation, budget, study, result, is_private=settings.is_private, variant=settings.variant
+    )
+    return FittedStudy(study, federation, settings, result, tuple(entries))
 
 
 def price_releases(

@@ -12,9 +12,11 @@ from verticopula.formatting import count_of, format_percent, format_small, join_
 from verticopula.privacy.statement import PrivacyStatement, format_epsilon, state_privacy
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.methods import PRINTED_VARIANT, REFINED, STRICT
+from verticopula.schema.setting_choices import BINOMIAL_SAMPLER
 from verticopula.schema.units import Unit
 from verticopula.stats.copula import FittedCopula, find_rare
 from verticopula.stats.fit_result import FitResult
+from verticopula.stats.sampler_choice import BINOMIAL_COST
 from verticopula.stats.strict.gaussian_margins import count_deviation
 from verticopula.stats.strict.tuning_strict import STRICT_TUNING
 from verticopula.stats.strict_report import StrictReport
@@ -77,7 +79,7 @@ _RANK = {"stop": 0, "care": 1, "note": 2}
 
 def find_warnings(fitted: FittedStudy) -> list[StudyWarning]:
     """Every warning that a fitted study deserves, the gravest first."""
-    finders = (_privacy, _range, _thin, _overlap, _missing, _fit)
+    finders = (_privacy, _sampler, _range, _thin, _overlap, _missing, _fit)
     return gravest_first(warning for find in finders for warning in find(fitted))
 
 
@@ -112,6 +114,17 @@ def _privacy(fitted: FittedStudy) -> Iterator[StudyWarning]:
         )
     if fitted.unit in (Unit.VARIABLE, Unit.CLIENT):
         yield warn_of_unit(fitted.unit, privacy)
+
+
+def _sampler(fitted: FittedStudy) -> Iterator[StudyWarning]:
+    if fitted.settings.record.ranks and fitted.settings.sampler == BINOMIAL_SAMPLER:
+        yield StudyWarning(
+            "binomial-sampler",
+            "note",
+            "Ranks were drawn by the binomial sampler",
+            BINOMIAL_COST,
+            "With few people exact coins are possible and better: --sampler exact.",
+        )
 
 
 def warn_of_unit(unit: Unit, privacy: PrivacyStatement) -> StudyWarning:

@@ -21,6 +21,10 @@ from verticopula.study.fitted_study import FittedStudy
 class SyntheticTables(dict[str, Any]):
     """Party -> table, with what a regression on them must know.
 
+    Parameters
+    ----------
+    tables : party name -> its synthetic rows
+
     Attributes
     ----------
     federation : kinds and categories of the columns

@@ -32,9 +32,9 @@ MUTANTS = (
     ),
     Mutant(
         "hashes-without-key",
-        "matching/keyed_hashes.py",
+        "data/id_checks.py",
         'hmac.digest(key, text.encode(), "sha256")[:HASH_BYTES]',
-        "hashlib.sha256(text.encode()).digest()[:HASH_BYTES]",
+        'hmac.digest(b"", text.encode(), "sha256")[:HASH_BYTES]',
         "a coordinator could try all ids",
         KEYED_HASHES,
     ),

@@ -177,8 +177,8 @@ MUTANTS = (
     Mutant(
         "cells-any-body",
         "mpc/verified_cells.py",
-        "if not hmac.compare_digest(hashlib.sha256(body).digest(), bundle.body):",
-        "if not body:",
+        "if not hmac.compare_digest(digest.digest(), bundle.body):",
+        "if not len(body):",
         "the relay could change shares",
         VERIFIED_CELLS,
     ),
@@ -217,8 +217,8 @@ MUTANTS = (
     Mutant(
         "cells-one-too-many",
         "mpc/verified_cells.py",
-        "(codes >= np.array(statement.cells)).any()",
-        "(codes > np.array(statement.cells)).any()",
+        "(block >= np.array(statement.cells)).any()",
+        "(block > np.array(statement.cells)).any()",
         "a value outside the cells would be dealt",
         VERIFIED_CELLS,
     ),

@@ -8,7 +8,7 @@ from tests.mutation.runner import Mutant, one_of
 MUTANTS = (
     Mutant(
         "typed-ahead-is-an-answer",
-        "network/consent_prompt.py",
+        "network/party/consent_prompt.py",
         "            self.drop_typed()\n",
         "",
         "a line typed before the question would be a yes to it",
@@ -16,7 +16,7 @@ MUTANTS = (
     ),
     Mutant(
         "prompt-with-the-study-s-name",
-        "network/consent_prompt.py",
+        "network/party/consent_prompt.py",
         '_mark_lines(console, f"study: {request.content.study}")',
         "console.print(request.content.study)",
         "a study's name could draw lines of the prompt",

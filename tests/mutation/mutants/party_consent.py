@@ -226,7 +226,7 @@ MUTANTS = (
     Mutant(
         "refusals-belong-to-names",
         "protocol/party/study_refusals.py",
-        """*(f"refusals:table:{table}" for table in self.tables())""",
+        """*(f"refusals:table:{table}" for table in self.tables)""",
         "",
         "another name on the same vault would be asked again",
         one_of(CONSENT_ROUNDS, "the_number_of_studies_holds_for_the_people_whatever_the_party_is_called"),

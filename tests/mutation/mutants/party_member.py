@@ -115,11 +115,11 @@ MUTANTS = (
     Mutant(
         "member-forgets-overlap",
         "protocol/party/member.py",
-        "account=self._account,",
-        "account=replace(self._account, overlapping=()),",
+        "return Charging(self._account, ",
+        "return Charging(replace(self._account, overlapping=()), ",
         "a cap would ignore other tables with the same people",
         PEOPLE_CHARGED,
-        equivalent="the line below names the same tables again whenever something is charged, and those opened since",
+        equivalent="its second argument names the same tables again when something is charged, and those opened since",
     ),
     Mutant(
         "member-old-study-new-table",

@@ -99,7 +99,7 @@ MUTANTS = (
     Mutant(
         "strict-another-cohort",
         "protocol/party/strict_handler.py",
-        "if plan.pattern_of.size != self.table.observed().shape[0]:",
+        "if plan.pattern_of.size != self.table.n_subjects:",
         "if plan.pattern_of.size == 0:",
         "the plan could be about another cohort",
         one_of(STRICT_PARTY, "a_plan_about_another_cohort_costs_nothing"),

@@ -57,8 +57,8 @@ MUTANTS = (
     Mutant(
         "noise-fixed-key",
         "privacy/noise.py",
-        "return Keystream(os.urandom(_AES_BLOCK))",
-        "return Keystream(bytes(_AES_BLOCK))",
+        "return os.urandom(_AES_BLOCK)",
+        "return bytes(_AES_BLOCK)",
         "everybody would know the coins",
         REPRODUCIBILITY,
     ),

@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         "budget-binomial-once",
         "privacy/budget.py",
-        'return indicators * (2 if sampler == "binomial" else 1)',
+        "return indicators * {EXACT_SAMPLER: 1, BINOMIAL_SAMPLER: 2}[sampler]",
         "return indicators",
         "the binomial sampler draws each comparison twice",
         one_of(BUDGET_PLAN, "coins_behind_a_comparison"),
@@ -129,7 +129,7 @@ MUTANTS = (
     Mutant(
         "policy-raw-of-one",
         "privacy/policy.py",
-        '_FEWEST_RAW if release.what == "raw" else 0',
+        "_FEWEST_RAW.get(release.what, 0)",
         "0",
         "one subject's exact value could be asked for",
         RAW_REGRESSION_REQUESTS,

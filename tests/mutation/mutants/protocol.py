@@ -58,15 +58,15 @@ MUTANTS = (
     Mutant(
         "evidence-margins-without-cells",
         "protocol/study_proposal.py",
-        'fingerprint(("margins", fingerprint(proposal), reply.party, reply.cells))',
-        'fingerprint(("margins", fingerprint(proposal), reply.party))',
+        'fingerprint(("margins", digest, reply.party, reply.cells))',
+        'fingerprint(("margins", digest, reply.party))',
         "signed margins could be exchanged for others",
         PLAN_EVIDENCE,
     ),
     Mutant(
         "evidence-margins-of-any-study",
         "protocol/study_proposal.py",
-        'fingerprint(("margins", fingerprint(proposal), reply.party, reply.cells))',
+        'fingerprint(("margins", digest, reply.party, reply.cells))',
         'fingerprint(("margins", reply.party, reply.cells))',
         "margins of another study would do",
         PLAN_EVIDENCE,

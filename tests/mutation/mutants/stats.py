@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.mutation.judges import COIN_ENUMERATION, FLIP_RATES, GAUSSIAN_MARGINS, STRICT_STUDY
+from tests.mutation.judges import (
+    COIN_ENUMERATION,
+    FLIP_RATES,
+    GAUSSIAN_MARGINS,
+    LARGE_TABLES,
+    RANK_SAMPLER,
+    STRICT_STUDY,
+)
 from tests.mutation.runner import Mutant, one_of
 
 MUTANTS = (
@@ -32,7 +39,7 @@ MUTANTS = (
     ),
     Mutant(
         "ranks-binomial-half-theta",
-        "stats/ranks.py",
+        "stats/binomial_ranks.py",
         "theta = flip_threshold(epsilon) / 2**64",
         "theta = flip_threshold(epsilon) / 2**65",
         "the binomial sampler would flip half as often",
@@ -47,12 +54,20 @@ MUTANTS = (
         COIN_ENUMERATION,
     ),
     Mutant(
-        "ranks-binomial-ties-by-order",
-        "stats/ranks.py",
-        "drawn, used_after = draw_binomial(ties, 0.5, words, used_after)",
-        "drawn = s - lower[s]",
-        "the same for the binomial sampler",
-        FLIP_RATES,
+        "ranks-binomial-ties-without-noise",
+        "stats/binomial_ranks.py",
+        "won + draw_binomials(ties, 0.5, keystream)",
+        "won + ties / 2.0",
+        "the binomial sampler would show without noise who shares a value",
+        one_of(RANK_SAMPLER, "every_rank_has_its_exact_distribution"),
+    ),
+    Mutant(
+        "ranks-binomial-blocks-share-coins",
+        "stats/binomial_ranks.py",
+        '[f"rows {row // NOISE_ROWS}" for row in',
+        '["rows" for row in',
+        "with a seed, the ranks of rows a block apart would have the same noise",
+        one_of(LARGE_TABLES, "every_block_of_rows_has_random_bits_of_its_own"),
     ),
     Mutant(
         "empty-value-in-required-column",

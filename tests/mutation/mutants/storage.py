@@ -176,9 +176,9 @@ MUTANTS = (
     ),
     Mutant(
         "withdrawals-depend-on-spelling",
-        "storage/withdrawals.py",
-        "hmac.digest(key, canonical_id(text).encode(), ",
-        "hmac.digest(key, text.encode(), ",
+        "storage/id_sketch.py",
+        'hmac.digest(key, canonical_id(text).encode(), "sha256").hex()',
+        'hmac.digest(key, text.encode(), "sha256").hex()',
         "a withdrawal would be forgotten where ids are written otherwise",
         one_of(WITHDRAWALS, "a_table_is_left_without_exactly_those_who_have_withdrawn"),
     ),

@@ -15,16 +15,12 @@ from verticopula.errors import PolicyRefused, ProtocolError, SettingsError, Vers
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.privacy.noise import SecureNoise
-from verticopula.protocol.messages import (
-    MESSAGE_VERSION,
-    CloseReply,
-    CloseRequest,
-    Reply,
-    Request,
-    SecureRequest,
-)
+from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.ready_studies import ReadyStudies
 from verticopula.protocol.party.sums_handler import SumsHandler
+from verticopula.protocol.strict_messages import SecureRequest
+from verticopula.protocol.study_messages import CloseReply, CloseRequest
 from verticopula.protocol.study_proposal import check_study_name
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.schema.federation import Federation

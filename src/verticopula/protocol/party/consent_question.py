@@ -1,8 +1,9 @@
-"""What a party's steward is asked."""
+"""What a party's steward is asked, and how."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from verticopula.privacy.release import Release
 from verticopula.schema.methods import OWN_VARIANT
@@ -52,3 +53,29 @@ class ConsentQuestion:
     def is_about_alignment(self) -> bool:
         """Whether it is only about who the party's subjects are."""
         return not self.proposed
+
+
+class AskedSteward(Protocol):
+    """Who decides for a party."""
+
+    def request(self, question: ConsentQuestion) -> None:
+        """May take its time; raises PolicyRefused for a no, ConsentPending where it has to be asked again later."""
+
+    def check_standing(self, study: str) -> None:
+        """PolicyRefused where the steward has taken back their yes, before anything else is answered in a study."""
+
+    def close(self, study: str) -> None:
+        """Nothing more is asked in this study."""
+
+
+class NobodyAsked:
+    """In place of a steward where the policy alone decides."""
+
+    def request(self, question: ConsentQuestion) -> None:
+        return
+
+    def check_standing(self, study: str) -> None:
+        return
+
+    def close(self, study: str) -> None:
+        return

@@ -107,3 +107,15 @@ def begun_under(records: RecordStore, party: str, study: str) -> str | None:
     """
     raw = records.get(JoinedStudy.record_name(party, study))
     return None if raw is None else str(raw.get("federation", ""))
+
+
+def subjects_of(records: RecordStore, party: str, study: str) -> int | None:
+    """How many people a study has, 0 before that is known; None for a study that a party does not know.
+
+    Parameters
+    ----------
+    records : the vault's
+    party, study : names
+    """
+    raw = records.get(JoinedStudy.record_name(party, study))
+    return None if raw is None else int(raw.get("n_subjects", 0))

@@ -19,35 +19,31 @@ from typing import Any
 
 import polars as pl
 
+from verticopula.data.engine_table import EngineTable
 from verticopula.data.tables import OwnTable
-from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError, SettingsError, VersionMismatch
+from verticopula.errors import (
+    BudgetExceeded,
+    EngineError,
+    PolicyRefused,
+    ProtocolError,
+    SchemaError,
+    SettingsError,
+    VersionMismatch,
+)
 from verticopula.matching.private_intersection import new_mask
 from verticopula.mpc.sealed_messages import Authenticity, shared_authenticity
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
 from verticopula.privacy.policy import CappedEpsilons, Policy
 from verticopula.privacy.policy_file import PolicyFile
-from verticopula.privacy.release import spent_on, spent_on_people
 from verticopula.privacy.statement import state_privacy
-from verticopula.protocol.messages import (
-    MESSAGE_VERSION,
-    BeginReply,
-    BeginRequest,
-    BlockReply,
-    BlockRequest,
-    CloseReply,
-    CloseRequest,
-    ConsentRequest,
-    MaskReply,
-    MaskRequest,
-    PlaceReply,
-    PlaceRequest,
-    Reply,
-    Request,
-)
-from verticopula.protocol.party.consent_question import ConsentQuestion
+from verticopula.protocol.consent_messages import ConsentRequest
+from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.party.charging import Charging
+from verticopula.protocol.party.consent_question import AskedSteward, ConsentQuestion, NobodyAsked
 from verticopula.protocol.party.joined_study import JoinedStudy
 from verticopula.protocol.party.local_party import LocalParty
-from verticopula.protocol.party.party_store import PartyStore
+from verticopula.protocol.party.party_store import PartyStore, StudyStores
 from verticopula.protocol.party.party_terms import PartyTerms, said_by
 from verticopula.protocol.party.ready_studies import ReadyStudies
 from verticopula.protocol.party.row_alignment import MOST_CELLS, RowAlignment
@@ -55,6 +51,18 @@ from verticopula.protocol.party.study_admission import StudyAdmission
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.study_refusals import StudyRefusals
 from verticopula.protocol.party.synthetic_block import write_block
+from verticopula.protocol.study_messages import (
+    BeginReply,
+    BeginRequest,
+    BlockReply,
+    BlockRequest,
+    CloseReply,
+    CloseRequest,
+    MaskReply,
+    MaskRequest,
+    PlaceReply,
+    PlaceRequest,
+)
 from verticopula.protocol.study_proposal import (
     StudyContext,
     federation_fingerprint,
@@ -67,23 +75,21 @@ logger = logging.getLogger(__name__)
 
 
 class Member:
-    """A party that takes part in studies with others it does not share a process with.
+    """A party in all of its studies, with one table: it makes a `LocalParty` for each.
 
     Parameters
     ----------
     federation : the party's own copy; a coordinator with another one is refused
-    table : its raw table; SchemaError lists everything that does not fit. Who has withdrawn consent, as the vault
-        knows, is left out before anything else
+    table : its raw table, here or with the workers of an engine; SchemaError lists everything that does not fit. Who
+        has withdrawn consent, as the vault knows, is left out before anything else
     key : the id key, which all parties of a study hold and no coordinator; None for studies aligned by `psi` only
     vault : ledger, replies and study records
     policy : what it allows; a `PolicyFile` is read again for every request, and the vault remembers its rules
     out : folder for its own synthetic blocks; None if it wants none
     authenticity : how it signs, and how it knows what others signed; by default with the id key
-    executor, on_column, ask_steward : as `LocalParty` has them; the steward is asked before a study begins, too,
-        and not again after a no (`StudyRefusals`)
-    check_standing : called with a study's name before anything is answered in it; raises PolicyRefused where the
-        steward has taken back their yes
-    on_close : called with a study's name once nothing more is asked in it
+    executor : as `LocalParty` has it
+    steward : decides about studies, before they begin and about all of their releases, and is not asked again after a
+        no (`StudyRefusals`); None where nobody is asked
     clock : seconds since 1970
     withdrawals : as of how many lines of the vault's history people are left out, for studies that began then; None
         for all of them
@@ -99,7 +105,7 @@ class Member:
         self,
         federation: Federation,
         party: str,
-        table: pl.DataFrame,
+        table: pl.DataFrame | EngineTable,
         *,
         key: bytes | None,
         vault: PartyStore,
@@ -107,10 +113,7 @@ class Member:
         out: Path | None = None,
         authenticity: Authenticity | None = None,
         executor: Executor | None = None,
-        on_column: Callable[[int], None] = lambda comparisons: None,
-        ask_steward: Callable[[ConsentQuestion], None] = lambda question: None,
-        check_standing: Callable[[str], None] = lambda study: None,
-        on_close: Callable[[str], None] = lambda study: None,
+        steward: AskedSteward | None = None,
         clock: Callable[[], float] = time.time,
         withdrawals: int | None = None,
     ) -> None:
@@ -120,38 +123,37 @@ class Member:
         self.federation = federation
         self.policy = Policy() if policy is None else policy
         self.vault = vault
+        known: pl.DataFrame | EngineTable
         known, self.withdrawals = vault.without_withdrawn(table, federation.id.name, withdrawals)
         self._table = OwnTable.check(federation.party(party), known, federation.id)
         self.subjects, self.left_out = known.height, table.height - known.height
         self.notes = self._table.notes()  # about single cells: for this party's own log, and for no message
-        self._out = out
+        self._out, self._steward = out, NobodyAsked() if steward is None else steward
         self._authenticity = authenticity
         if authenticity is None and key is not None:  # the coordinator, who relays public keys, does not have it
             self._authenticity = shared_authenticity(key)
         self._executor = executor
-        self._on_column = on_column
         self._fingerprint = federation_fingerprint(federation)
         self._rows = RowAlignment(party, federation, self._fingerprint, self._table, key, self._authenticity)
         self._terms = PartyTerms(
             party, federation, self._fingerprint, self._table, self._rows, vault, self._authenticity
         )
+        self._account = vault.account_of(self._table)
         refusals = StudyRefusals(
             party,
             vault.studies,
             lambda: self.policy.consent_days,
             clock,
-            lambda: tuple(self._account.table.split("+")),
+            tuple(self._account.table.split("+")),
             self._fingerprint,
         )
-        self._admission = StudyAdmission(refusals, vault.ledger, self.policy, ask_steward)
+        self._admission = StudyAdmission(refusals, vault.ledger, self.policy, self._steward.request)
         self._clock = clock
-        self._check_standing, self._on_close = check_standing, on_close
-        self._account = vault.account(self._table.ids.to_list(), self._table.columns)
         if isinstance(self.policy, PolicyFile):
             self.policy.remember(vault.studies, self._account.table, self._account.overlapping)
         self._lock = threading.RLock()
         self._parties: ReadyStudies[LocalParty] = ReadyStudies(
-            lambda one: sum(column.values.size for column in one.table.columns.values()), MOST_CELLS
+            lambda one: one.table.n_subjects * len(one.table.columns), MOST_CELLS
         )
 
     @property
@@ -193,6 +195,14 @@ class Member:
         """
         try:
             return self._handle(request)
+        except (EngineError, SchemaError) as error:
+            if self._table.source is None:
+                raise
+            logger.error("%s", error)  # in this party's own log: it names hosts and files
+            raise ProtocolError(
+                f"party {self.name!r} cannot compute at the moment; nothing was spent beyond its ledger, and once it "
+                "can, the study can be resumed"
+            ) from None
         except BudgetExceeded as error:
             logger.warning("refused: %s", error)  # in this party's own log
             raise BudgetExceeded(
@@ -222,11 +232,10 @@ class Member:
 
     def count_against_caps(self) -> CappedEpsilons:
         """What counts against the caps at this moment, about this table's people; it stays in house."""
-        overlapping = (*self._account.overlapping, *self.vault.overlapping(self._account))
-        about = self.name, self._account.table, overlapping
-        known = list(self.vault.ledger)
-        people = spent_on_people(known, *about, self._account.same_people)
-        return self.policy.current().count(spent_on(known, *about), people)
+        return self.policy.current().count(*self._charging().counted(self.name, self.vault.ledger))
+
+    def _charging(self, **asked_by: Any) -> Charging:
+        return Charging(self._account, partial(self.vault.overlapping, self._account), asked_by)
 
     # ---- beginning -------------------------------------------------------------------------
 
@@ -346,7 +355,7 @@ class Member:
             record = self._known(study)
             if not record.is_placed:
                 raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
-            self._check_standing(study)
+            self._steward.check_standing(study)
             self._check_people(record)
             if record.seed is not None and not self.policy.allow_seeded:
                 raise PolicyRefused(f"party {self.name!r} does not take part in seeded studies any more")
@@ -364,32 +373,29 @@ class Member:
 
     def _make_ready(self, record: JoinedStudy) -> LocalParty:
         self._check_unchanged(record)
-        seeded = record.seed is not None
-        noise: Noise = SecureNoise() if record.seed is None else SeededNoise(record.seed).derive(self.name)
         return LocalParty(
             self._rows.in_cohort(record),
-            noise=noise,
+            noise=self._noise(record.seed),
             ledger=self.vault.ledger,
             policy=self.policy,
             bounds_from_data=self.federation.bounds_from_data,
             executor=self._executor,
-            on_column=self._on_column,
-            noise_label=seeded_study_name(self.federation) if seeded else "",
-            replies=self.vault.replies,
-            fits=self.vault.fits,
-            records=self.vault.studies,
+            stores=StudyStores.of(self.vault),
             authenticity=self._authenticity,
             federation=self.federation,
-            account=self._account,
-            opened_since=partial(self.vault.overlapping, self._account),
+            charging=self._charging(**_asked_by(record), requester=record.requester, purpose=record.purpose),
             consents=self._consents(record),
             ask_steward=partial(self._ask_about, record),
-            asked_by={**_words_of(record), "requester": record.requester, "purpose": record.purpose},
         )
+
+    def _noise(self, seed: int | None) -> Noise:
+        if seed is None:
+            return SecureNoise()
+        return SeededNoise(seed, study=seeded_study_name(self.federation)).derive(self.name)
 
     def _ask_about(self, record: JoinedStudy, question: ConsentQuestion) -> None:
         """Ask the steward about a study's releases, with what was said when it began."""
-        self._admission.ask(replace(question, table=record.table, **_words_of(record)))
+        self._admission.ask(replace(question, table=record.table, **_asked_by(record)))
 
     def _consents(self, record: JoinedStudy) -> StudyConsents:
         if self._authenticity is None:
@@ -434,7 +440,7 @@ class Member:
 
     def _close(self, request: CloseRequest) -> CloseReply:
         """The study is over: what is kept for its regressions goes; its releases and their entries stay."""
-        self._on_close(request.study)
+        self._steward.close(request.study)
         with self._lock:
             record = self._known(request.study)
             party = self._parties.pop(request.study, None)
@@ -453,7 +459,7 @@ class Member:
         record = self._known(request.study)
         if not record.is_placed:
             raise ProtocolError(f"party {self.name!r}: this study has no cohort yet")
-        self._check_standing(request.study)
+        self._steward.check_standing(request.study)
         self._consents(record).agreed(request.study)
         if self._out is None:
             return BlockReply(self.name, 0)
@@ -462,7 +468,7 @@ class Member:
         return BlockReply(self.name, rows)
 
 
-def _words_of(record: JoinedStudy) -> dict[str, Any]:
+def _asked_by(record: JoinedStudy) -> dict[str, Any]:
     """The same, as it was kept."""
     return {"lead": record.lead, "contact": record.contact, "use": record.use}
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-import polars as pl
-
-from verticopula.data.column_encoding import EncodedColumn
+from verticopula.data.tables import OwnTable
 from verticopula.protocol.study_lifecycle import LedgerHead
 from verticopula.storage.blobs import Blobs
 from verticopula.storage.known_tables import TableAccount
 from verticopula.storage.ledger import Ledger
-from verticopula.storage.record_store import RecordStore
+from verticopula.storage.record_store import MemoryRecords, RecordStore
+from verticopula.storage.withdrawals import Table
 
 
 class PartyStore(Protocol):
@@ -30,7 +29,7 @@ class PartyStore(Protocol):
     @property
     def fits(self) -> Blobs: ...
 
-    def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount: ...
+    def account_of(self, table: OwnTable) -> TableAccount: ...
 
     def overlapping(self, account: TableAccount) -> tuple[str, ...]: ...
 
@@ -40,6 +39,25 @@ class PartyStore(Protocol):
 
     def count_withdrawals(self) -> int: ...
 
-    def without_withdrawn(
-        self, table: pl.DataFrame, column: str, until: int | None = None
-    ) -> tuple[pl.DataFrame, int]: ...
+    def without_withdrawn(self, table: Table, column: str, until: int | None = None) -> tuple[Table, int]: ...
+
+
+@dataclass(frozen=True)
+class StudyStores:
+    """Where a party keeps its part in a study; in this process alone where no store is given.
+
+    Attributes
+    ----------
+    replies : answers: the same request gets the same one
+    fits : the state of regressions
+    records : secrets, noise, and what the party is bound to
+    """
+
+    replies: Blobs | None = None
+    fits: Blobs | None = None
+    records: RecordStore = field(default_factory=MemoryRecords)
+
+    @classmethod
+    def of(cls, kept: PartyStore) -> StudyStores:
+        """Those of a party that keeps everything between runs."""
+        return cls(kept.replies, kept.fits, kept.studies)

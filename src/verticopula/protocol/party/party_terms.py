@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from verticopula.data.tables import OwnTable
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError
 from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.policy_file import PolicyFile
-from verticopula.protocol.messages import BeginRequest, SignedAsking
 from verticopula.protocol.party.party_store import PartyStore
 from verticopula.protocol.party.row_alignment import RowAlignment
-from verticopula.protocol.study_lifecycle import Alignment
+from verticopula.protocol.study_messages import BeginRequest, SignedAsking
 from verticopula.protocol.study_proposal import asking_statement, check_requester_and_purpose, check_study_name
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import METHODS, RAW_REGRESSION
+from verticopula.schema.setting_choices import ALIGNMENTS
 from verticopula.schema.study_settings import check_roles
 
 
@@ -70,7 +70,7 @@ class PartyTerms:
                 check_roles(self.federation, METHODS[request.method])
             except SettingsError as error:
                 raise PolicyRefused(f"party {self.party!r}: {error}") from None
-        if request.alignment not in get_args(Alignment):
+        if request.alignment not in ALIGNMENTS:
             raise PolicyRefused(f"party {self.party!r} does not know this way of alignment")
         self.check_alignment(request.alignment, policy)
         if request.seed is not None and not policy.allow_seeded:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError
 from verticopula.matching.private_intersection import points_digest
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.protocol.messages import MaskRequest, SignedPoints
+from verticopula.protocol.study_messages import MaskRequest, SignedPoints
 from verticopula.protocol.study_proposal import points_statement
 from verticopula.schema.federation import Federation
 

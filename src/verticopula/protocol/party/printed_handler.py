@@ -15,7 +15,8 @@ from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
-from verticopula.protocol.messages import (
+from verticopula.protocol.consent_messages import StudyProposal
+from verticopula.protocol.printed_messages import (
     NoisyCoefficients,
     PrintedMarginsReply,
     PrintedMarginsRequest,
@@ -24,7 +25,6 @@ from verticopula.protocol.messages import (
     PrintedRanksRequest,
     PrintedReply,
     PrintedRequest,
-    StudyProposal,
 )
 from verticopula.protocol.study_proposal import own_columns_of
 from verticopula.schema.printed_choices import PrintedChoices
@@ -43,7 +43,6 @@ class PrintedHandler:
     choices : how the party reads what the paper leaves open
     pricing : study -> how its releases are entered
     on_column : called with the number of comparisons after each column, for progress bars
-    noise_label : what seeded streams are keyed by in place of the study's name
     replayed : columns as they were completed last, so that the next round continues there
     """
 
@@ -52,7 +51,6 @@ class PrintedHandler:
     choices: PrintedChoices
     pricing: Callable[[str], Pricing]
     on_column: Callable[[int], None]
-    noise_label: str = ""
     replayed: dict[str, Completed] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -141,7 +139,7 @@ class PrintedHandler:
             column, encoded.values, encoded.observed, _rounds(query), self.choices, self.replayed.get(query.column)
         )
         self.replayed[query.column] = completed
-        label = self.noise_label or request.study, column.name, "0", "coins", f"printed round {request.round_number}"
+        label = request.study, column.name, "0", "coins", f"printed round {request.round_number}"
         values = completed.values[completed.known]
         if self.choices.ties_by_row:
             ranks = rank_by_row(values)
@@ -164,7 +162,7 @@ class PrintedHandler:
         spline, values = margin_spline(column, encoded.values, encoded.observed, _rounds(query), self.choices, earlier)
         own = float(values.min()), float(values.max())
         low, high = own if self.choices.own_range else public_range(column)
-        label = self.noise_label or request.study, column.name, "printed margin"
+        label = request.study, column.name, "printed margin"
         noisy = release_coefficients(spline, low, high, values.size, query.epsilon, self.choices, self.noise, *label)
         return NoisyCoefficients(query.column, low, high, noisy)
 

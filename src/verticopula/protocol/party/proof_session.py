@@ -11,14 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from verticopula.errors import ProtocolError
 from verticopula.mpc.proof_messages import rounds_of
 from verticopula.mpc.proof_rounds import CellsDealer, CellsVerifier, DealerRecord, VerifiedCells, VerifierRecord
 from verticopula.mpc.sealed_messages import SealedChannel
-from verticopula.mpc.verified_cells import CellsStatement, digest_of, receive_cells, verifiers_of
+from verticopula.mpc.verified_cells import (
+    NO_BYTES,
+    Bytes,
+    CellsStatement,
+    Codes,
+    digest_of,
+    receive_cells,
+    verifiers_of,
+)
 from verticopula.protocol.proof_routes import DEAL, STEPS, Route, bodies_to, match, routes_from, routes_to
 from verticopula.protocol.wire import decode, encode
 
@@ -41,7 +46,7 @@ class ProofSession:
         self,
         channel: SealedChannel,
         statements: Mapping[str, CellsStatement],
-        codes: NDArray[np.int64] | None,
+        codes: Codes | None,
         records: ProofRecords,
         keep: Callable[[ProofRecords], None],
         dealer: Callable[..., CellsDealer] = CellsDealer,
@@ -58,16 +63,16 @@ class ProofSession:
             record = DealerRecord(**records.get(self.party, {}))
             self._dealer = dealer(own, codes, channel.derive("cells dealer"), record)
         self._verifiers: dict[str, CellsVerifier] = {}
-        self._bodies: dict[str, bytes] = {}
+        self._bodies: dict[str, Bytes] = {}
         self._received: dict[str, dict[Route, Any]] = {}
         self._sent: dict[str, tuple[bytes, ...]] = {}
 
     # ---- dealing -------------------------------------------------------------------------
 
-    def deal(self) -> tuple[tuple[bytes, ...], bytes]:
+    def deal(self) -> tuple[tuple[bytes, ...], Bytes]:
         """The party's sealed bundles and the body of its dealing; nothing where it has no cells to deal."""
         if self._dealer is None:
-            return (), b""
+            return (), NO_BYTES
         dealing = self._dealer.deal()
         self._store()
         routes = routes_from(self._statements, DEAL, self.party)
@@ -80,7 +85,7 @@ class ProofSession:
         """Whether the party must be sent the bodies before it can go on."""
         return set(self._bodies) != set(bodies_to(self._statements, self.party)) and not self._verifiers
 
-    def take_bodies(self, bodies: Sequence[bytes]) -> None:
+    def take_bodies(self, bodies: Sequence[Bytes]) -> None:
         """The bodies of the others' dealings, in their order; they are checked when shares are made of them."""
         dealers = bodies_to(self._statements, self.party)
         if len(bodies) != len(dealers):
@@ -155,10 +160,10 @@ class ProofSession:
         routes = [r for r in routes_from(self._statements, step, self.party) if r.dealer == dealer]
         return {route: found[route.receiver] if isinstance(found, dict) else found for route in routes}
 
-    def _make_verifier(self, dealer: str, bodies: Mapping[str, bytes]) -> CellsVerifier:
+    def _make_verifier(self, dealer: str, bodies: Mapping[str, Bytes]) -> CellsVerifier:
         statement = self._statements[dealer]
         (bundle,) = self._got(DEAL, dealer).values()
-        held = receive_cells(statement, self.party, bundle, bodies.get(dealer, b""))
+        held = receive_cells(statement, self.party, bundle, bodies.get(dealer, NO_BYTES))
         keys = {
             other: self._channel.common_key(other, "cells tag", statement.digest, size=32)
             for other in verifiers_of(statement)

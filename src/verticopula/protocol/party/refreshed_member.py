@@ -15,9 +15,12 @@ from typing import Protocol, TypeVar
 
 import polars as pl
 
-from verticopula.errors import LedgerError, ProtocolError, SchemaError
-from verticopula.protocol.messages import BeginRequest, CloseRequest, ConsentRequest, Reply, Request
+from verticopula.data.engine_table import EngineTable
+from verticopula.errors import EngineError, LedgerError, ProtocolError, SchemaError
+from verticopula.protocol.consent_messages import ConsentRequest
+from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.member import Member
+from verticopula.protocol.study_messages import BeginRequest, CloseRequest
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +34,7 @@ FRESH_SECONDS = 5.0  # a coordinator that begins study after study does not make
 class ReadableTable(Protocol):
     """Where a table is (`data.table_source.TableSource`)."""
 
-    def read(self) -> pl.DataFrame: ...
+    def read(self) -> pl.DataFrame | EngineTable: ...
 
     def version(self) -> object: ...
 
@@ -39,11 +42,11 @@ class ReadableTable(Protocol):
 class MemberMaker(Protocol):
     """Makes a member with a table; `withdrawals` as `Member` has it."""
 
-    def __call__(self, table: pl.DataFrame, *, withdrawals: int | None = None) -> Member: ...
+    def __call__(self, table: pl.DataFrame | EngineTable, *, withdrawals: int | None = None) -> Member: ...
 
 
 class RefreshedMember:
-    """Answers as a `Member` does, each study with the table as it was when the study began.
+    """A party whose table changes: a `Member` for each table, so that a study keeps the one that it began with.
 
     Parameters
     ----------
@@ -62,7 +65,7 @@ class RefreshedMember:
         self,
         source: ReadableTable,
         make_member: MemberMaker,
-        table: pl.DataFrame,
+        table: pl.DataFrame | EngineTable,
         version: object = None,
         *,
         fresh_seconds: float = FRESH_SECONDS,
@@ -150,7 +153,7 @@ class RefreshedMember:
         """What is read; ProtocolError where it cannot be, and only the party's own log says why."""
         try:
             return read()
-        except (SchemaError, LedgerError) as error:
+        except (SchemaError, LedgerError, EngineError) as error:
             logger.error("the table cannot be read: %s", error)  # without any cell
             raise ProtocolError(
                 f"party {self.current.name!r} cannot read its table at the moment; nothing was spent, and once it "

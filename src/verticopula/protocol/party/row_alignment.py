@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.data.id_checks import HASH_BYTES, hash_ids
+from verticopula.data.row_chunks import read_party
 from verticopula.data.tables import AlignedTable, OwnTable
+from verticopula.engine.chunk_task import Secret
 from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.matching.keyed_hashes import (
     CHECK_BYTES,
-    HASH_BYTES,
     cohort_digest,
     count_repeats,
-    hash_ids,
     hash_order,
     key_check,
     study_key,
 )
 from verticopula.matching.private_intersection import POINT_BYTES, mask_points, points_of
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.protocol.messages import MaskReply, MaskRequest, PlaceRequest
 from verticopula.protocol.party.joined_study import JoinedStudy
 from verticopula.protocol.party.point_signatures import PointSignatures
+from verticopula.protocol.study_messages import MaskReply, MaskRequest, PlaceRequest
 from verticopula.schema.federation import Federation
 
+_DIGEST_PURPOSE = b"verticopula: a table that an engine has"  # the key has other uses
 _MOST_SUBJECTS = 10_000_000
 MOST_CELLS = 2**26  # of a table among a cohort that is much larger: half a gigabyte, before anybody has consented
 
@@ -61,7 +64,9 @@ class RowAlignment:
         self._points: dict[str, NDArray[np.uint8]] = {}  # the last study's, by its mask: they take a while
 
     def check_keys(self, alignment: str) -> None:
-        """PolicyRefused unless the party has the key that this way of alignment needs."""
+        """PolicyRefused unless the party has the key that this way of alignment needs, and its engine knows the way."""
+        if alignment == "psi" and self._table.source is not None:
+            raise PolicyRefused(f"party {self.party!r}: its engine does not mask points, which alignment 'psi' needs")
         if alignment == "psi" and self._authenticity is None:
             raise PolicyRefused(f"party {self.party!r} has no key to sign its points with, which alignment 'psi' needs")
         if alignment == "hash":
@@ -75,7 +80,7 @@ class RowAlignment:
     def hashes(self, study: str, record: JoinedStudy) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Every row's hash, or its point, in the table's order; and the order in which they are sent."""
         if record.alignment == "hash":
-            hashes = hash_ids(self._table.ids, study_key(self._hash_key(), study))
+            hashes = self._hash_ids(study_key(self._hash_key(), study))
         else:
             if record.mask not in self._points:
                 points = points_of(self._table.ids, study)
@@ -84,8 +89,16 @@ class RowAlignment:
         # A seeded study is no secret anyway, and in the table's order it equals one in a single process.
         return hashes, hash_order(hashes) if record.seed is None else np.arange(hashes.shape[0])
 
+    def _hash_ids(self, key: bytes) -> NDArray[np.uint8]:
+        if self._table.source is None:
+            return hash_ids(self._table.ids, key)
+        return self._table.source.hash_ids(self.federation.id, Secret(key))[0]
+
     def digest(self, alignment: str, *, seeded: bool) -> str:
         """Of all that a study begins with: the table, and for `hash` the key. It stays in the vault."""
+        if self._table.source is not None:
+            key = hmac.digest(self._hash_key(), _DIGEST_PURPOSE, "sha256")
+            return self._table.source.digest(self.federation.id, read_party(self._table.party), Secret(key))
         rows = np.arange(self._by_id.size) if seeded else self._by_id  # only a seeded study sends its rows in order
         digest = hashlib.sha256(self._hash_key() if alignment == "hash" else b"")
         for text in self._table.ids.gather(rows).to_list():

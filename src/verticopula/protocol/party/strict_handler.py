@@ -19,7 +19,7 @@ from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.mpc.sums_plan import (
     SumsPlan,
     block_factor,
-    own_rows,
+    count_rows,
     person_mu,
     selection_mu,
     tables_person_mu,
@@ -27,21 +27,20 @@ from verticopula.mpc.sums_plan import (
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
+from verticopula.protocol.consent_messages import StudyProposal
 from verticopula.protocol.gathered_margins import gather_margins
-from verticopula.protocol.messages import (
+from verticopula.protocol.messages import Reply, fingerprint
+from verticopula.protocol.party.study_consents import StudyConsents
+from verticopula.protocol.party.sums_handler import SumsHandler
+from verticopula.protocol.strict_messages import (
     GaussianMarginsReply,
     GaussianMarginsRequest,
     MarginQuery,
     PlanEvidence,
-    Reply,
     SecureReply,
     SecureRequest,
-    StudyProposal,
     SumsKeyRequest,
-    fingerprint,
 )
-from verticopula.protocol.party.study_consents import StudyConsents
-from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.study_proposal import are_rows_agreed, own_columns_of, own_place_of, strict_budget_of
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
@@ -74,7 +73,6 @@ class StrictHandler:
     pricing : study -> how releases are entered
     charge : ledger entries and the request they answer: recorded if the policy and the steward allow it, or refused
     stored : a request's key -> the reply that was stored under it
-    noise_label : as `LocalParty` has it
     """
 
     table: AlignedTable
@@ -87,7 +85,6 @@ class StrictHandler:
     pricing: Callable[[str], Pricing]
     charge: Callable[[list[Release], str], None]
     stored: Callable[[str], GaussianMarginsReply | None]
-    noise_label: str = ""
 
     def __post_init__(self) -> None:
         self._sums_handlers: dict[str, SumsHandler] = {}
@@ -159,13 +156,13 @@ class StrictHandler:
         self.check_margins(request, key)
         deviations = [query.deviation for query in request.queries]
         self.records.put(self._record_name(request.study), {"request": key, "deviations": deviations})
-        study, cells = self.noise_label or request.study, []
+        cells = []
         for query in request.queries:
             column, encoded = self.table.party.column(query.column), self.table.columns[query.column]
             n_cells = gaussian_cell_count(column, self._n_known(), query.deviation)
             empty = self.table.party.may_be_empty(column.name)
             places = code_values(encoded, column, self._known(), n_cells, may_be_empty=empty)
-            label = (study, column.name, "gaussian cells")
+            label = (request.study, column.name, "gaussian cells")
             cells.append(release_gaussian_cells(places, n_cells + empty, query.deviation, self.noise, *label))
         reply = GaussianMarginsReply(self.name, tuple(cells), b"")
         return reply if self.consents is None else self.consents.sign_margins(request.study, reply)
@@ -180,7 +177,7 @@ class StrictHandler:
 
     def _known(self) -> Bools:
         """(N,) whom the party has a value of."""
-        return np.asarray(self.table.observed().any(axis=1))
+        return self.table.known()
 
     def _n_known(self) -> int:
         return int(self._known().sum())
@@ -210,7 +207,6 @@ class StrictHandler:
                 noise=self.noise,
                 authenticity=self.authenticity,
                 approve=self._approve_plan,
-                noise_label=self.noise_label,
             )
         return self._sums_handlers[study]
 
@@ -228,7 +224,7 @@ class StrictHandler:
         self._check_margins_sent(study)
         self._check_plan(plan)
         rows_agreed = self.consents is None or self._check_computed(self.consents, study, plan, evidence)
-        if not own_rows(plan, self.name).any():
+        if not count_rows(plan, self.name):
             return  # it knows nobody: nothing of it is opened
         public = self._sums_handler(study).handle(SumsKeyRequest(study, STRICT.name))
         block = plan.mu * block_factor(plan, self.name), plan.mu_tables, selection_mu(plan, self.name)
@@ -267,7 +263,7 @@ class StrictHandler:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other parties or columns")
         if plan.compute != compute:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other compute parties")
-        if plan.pattern_of.size != self.table.observed().shape[0]:
+        if plan.pattern_of.size != self.table.n_subjects:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums is about another cohort")
 
     def _check_computed(

@@ -11,10 +11,10 @@ from verticopula.errors import PolicyRefused
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.release import Release
-from verticopula.protocol.messages import BeginRequest
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.party_terms import said_by
 from verticopula.protocol.party.study_refusals import StudyRefusals, begun_name
+from verticopula.protocol.study_messages import BeginRequest
 from verticopula.schema.defaults import SECONDS_PER_DAY
 from verticopula.storage.record_store import RecordStore
 
@@ -113,7 +113,7 @@ class StudyAdmission:
     def _names(self) -> list[str]:
         """By party (no party's name has a colon), and by the people that it is about, whatever the party is called."""
         # What vaults have called these records from the start: the name stays.
-        tables = (f"openings:table:{table}" for table in self.refusals.tables())
+        tables = (f"openings:table:{table}" for table in self.refusals.tables)
         return [_openings_name(self.refusals.party), *tables]
 
 

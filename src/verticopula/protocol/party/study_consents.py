@@ -13,21 +13,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
+
+import numpy as np
 
 from verticopula.errors import ProtocolError
 from verticopula.mpc.sealed_messages import Authenticity
-from verticopula.protocol.messages import (
-    ConsentRequest,
-    GaussianMarginsReply,
-    PlanEvidence,
-    PresenceReply,
-    SignedConsent,
-    StudyProposal,
-    fingerprint,
-)
+from verticopula.protocol.consent_messages import ConsentRequest, PresenceReply, SignedConsent, StudyProposal
+from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.strict_messages import GaussianMarginsReply, PlanEvidence
 from verticopula.protocol.study_proposal import (
+    MOST_ROUNDS,
     NO_CONTEXT,
     Presence,
     StudyContext,
@@ -36,6 +33,7 @@ from verticopula.protocol.study_proposal import (
     consent_statements,
     federation_fingerprint,
     margins_statement,
+    margins_statements,
     mask_digest,
     own_place_of,
     presence_statement,
@@ -48,6 +46,8 @@ from verticopula.storage.record_store import RecordStore
 _ONE_AT_A_TIME = threading.Lock()  # from reading a record to writing it
 FIT_PLACE = "fit "  # how the place of a regression's fit begins
 _CLOCK_SLACK = 300.0  # seconds by which a clock may be set back
+_MOST_PLACES = 2 * MOST_ROUNDS  # more than any study has; what was asked for is kept, and written anew, for each
+_LONGEST_PLACE = 300
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,18 @@ class ConsentRecord:
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> ConsentRecord:
-        request: ConsentRequest = decode(base64.b64decode(raw["proposal"]), (ConsentRequest,))
-        return cls(request.proposal, raw["said"], raw["until"], raw["agreed"], dict(raw["asked"]))
+        proposal = _read_proposal(raw["proposal"])
+        return cls(proposal, raw["said"], raw["until"], raw["agreed"], dict(raw["asked"]))
+
+
+@lru_cache(maxsize=64)
+def _read_proposal(body: str) -> StudyProposal:
+    """What `ConsentRecord.to_dict` wrote: the same at every request of a study, so nobody may change it."""
+    request: ConsentRequest = decode(base64.b64decode(body), (ConsentRequest,))
+    for value in vars(request.proposal).values():
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+    return request.proposal
 
 
 @dataclass(frozen=True, repr=False)
@@ -222,6 +232,8 @@ class StudyConsents:
             if record.asked.get(place, request) != request:
                 raise ProtocolError(f"party {self.party!r}: another {place} was asked for in this study")
             if place not in record.asked:
+                if len(record.asked) >= _MOST_PLACES or len(place) > _LONGEST_PLACE:
+                    raise ProtocolError(f"party {self.party!r}: more was asked for in this study than any study needs")
                 self._write(replace(record, asked={**record.asked, place: request}))
 
     def places(self, study: str) -> list[str]:
@@ -234,10 +246,10 @@ class StudyConsents:
         proposal = self.agreed(study)
         if len(evidence.known) != len(proposal.presence) or len(evidence.margins) != len(proposal.presence):
             raise ProtocolError(f"party {self.party!r}: masks or margins of a party are missing")
-        for presence, known, margins in zip(proposal.presence, evidence.known, evidence.margins, strict=True):
+        said = zip(evidence.margins, margins_statements(proposal, evidence.margins), strict=True)
+        for presence, known, (margins, message) in zip(proposal.presence, evidence.known, said, strict=True):
             if known.shape != (proposal.n_subjects,) or mask_digest(known[:, None]) != presence.mask:
                 raise ProtocolError(f"party {self.party!r}: the mask of {presence.party!r} is not the one it signed")
-            message = margins_statement(proposal, margins)
             signed = self.authenticity.verify(presence.party, message, margins.signature)
             if margins.party != presence.party or not signed:
                 raise ProtocolError(f"party {self.party!r}: the margins of {presence.party!r} are not signed by it")

@@ -39,7 +39,7 @@ class StudyRefusals:
     records: RecordStore
     days: Callable[[], float]
     clock: Callable[[], float] = time.time
-    tables: Callable[[], tuple[str, ...]] = lambda: ()
+    tables: tuple[str, ...] = ()
     federation: str = ""
 
     def ask(self, question: ConsentQuestion, steward: Callable[[ConsentQuestion], None]) -> None:
@@ -106,7 +106,7 @@ class StudyRefusals:
 
     def _names(self) -> list[str]:
         """By party (no party's name has a colon), and by the people that it is about."""
-        return [f"refusals:{self.party}", *(f"refusals:table:{table}" for table in self.tables())]
+        return [f"refusals:{self.party}", *(f"refusals:table:{table}" for table in self.tables)]
 
 
 def begun_name(federation: str, party: str, study: str) -> str:

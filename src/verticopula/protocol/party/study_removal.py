@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from verticopula.protocol.party.joined_study import JoinedStudy
+from verticopula.protocol.party.moments_handler import MomentsHandler
 from verticopula.protocol.party.regression_handler import fit_key
 from verticopula.protocol.party.strict_handler import StrictHandler
 from verticopula.protocol.party.study_admission import begun_studies
@@ -128,6 +129,7 @@ def _record_names(party: str, study: str) -> list[str]:
         StudyConsents.capped_name(party, study),
         StrictHandler.record_name(party, study),
         SumsHandler.record_name(party, study),
+        MomentsHandler.record_name(party, study),
         StudyConsents.record_name(party, study),
     ]
 

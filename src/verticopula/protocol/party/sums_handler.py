@@ -23,10 +23,15 @@ from verticopula.mpc.proof_rounds import CellsDealer, VerifiedCells
 from verticopula.mpc.sealed_messages import SECRET_BYTES, Authenticity, SealedChannel, SignedPublicKey
 from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.mpc.table_noise import check_pairs, table_scale, table_sizes, tables_sensitivity
+from verticopula.mpc.verified_cells import Codes
 from verticopula.mpc.verified_sums import draw_term_noise, noised_term
 from verticopula.privacy.noise import Noise
-from verticopula.protocol.messages import (
-    MESSAGE_VERSION,
+from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.party.proof_session import ProofRecords, ProofSession
+from verticopula.protocol.party.sums_record import SumsRecord, pack_noise, unpack_noise
+from verticopula.protocol.proof_routes import statements_of
+from verticopula.protocol.strict_messages import (
     PlanEvidence,
     SecureReply,
     SecureRequest,
@@ -40,11 +45,7 @@ from verticopula.protocol.messages import (
     SumsShareRequest,
     TablesReply,
     TablesRequest,
-    fingerprint,
 )
-from verticopula.protocol.party.proof_session import ProofRecords, ProofSession
-from verticopula.protocol.party.sums_record import SumsRecord, pack_noise, unpack_noise
-from verticopula.protocol.proof_routes import statements_of
 from verticopula.stats.strict.gaussian_margins import count_deviation
 from verticopula.stats.strict.strict_plan import sum_selected
 from verticopula.storage.record_store import RecordStore
@@ -63,20 +64,18 @@ class SumsHandler:
     noise : secure, or seeded for a simulation
     approve : called with the study, the plan, the digest of plan and keys, and what the plan follows from, before the
         party binds itself to it; raises to refuse. The place for the agreement, the policy and the ledger.
-    noise_label : what seeded noise is drawn under; the study's name by default
     dealer : as in `ProofSession`
     """
 
     def __init__(
         self,
         party: str,
-        cells: Callable[[SumsPlan], Ints] | None,
+        cells: Callable[[SumsPlan], Codes] | None,
         *,
         records: RecordStore,
         noise: Noise,
         authenticity: Authenticity,
         approve: Callable[[str, SumsPlan, str, PlanEvidence | None], None] = lambda *plan: None,
-        noise_label: str = "",
         dealer: Callable[..., CellsDealer] = CellsDealer,
     ) -> None:
         self.party = party
@@ -85,7 +84,6 @@ class SumsHandler:
         self._noise = noise
         self._authenticity = authenticity
         self._approve = approve
-        self._noise_label = noise_label
         self._dealer = dealer
         self._channels: dict[str, SealedChannel] = {}
         self._sessions: dict[str, ProofSession] = {}
@@ -133,7 +131,7 @@ class SumsHandler:
         if not kept.selection:
             sums = sum_selected(plan, self.party, self._own_cells(plan))
             scale = count_deviation(sums_plan.selection_deviation(plan)) * (1.0 + 2.0**-50)
-            label = (self._noise_label or request.study, "selection")
+            label = (request.study, "selection")
             noisy = self._noise.discrete_gaussian(sums.reshape(-1), scale, *label)
             kept = replace(kept, selection=pack_noise(noisy))
             self._keep(request.study, kept)
@@ -162,7 +160,7 @@ class SumsHandler:
             self._sessions[study] = ProofSession(self._channel(study), statements, codes, records, keep, self._dealer)
         return self._sessions[study]
 
-    def _own_cells(self, plan: SumsPlan) -> Ints:
+    def _own_cells(self, plan: SumsPlan) -> Codes:
         if self._cells is None:
             raise ProtocolError(f"party {self.party!r} has no cells to share")
         return self._cells(plan)
@@ -231,7 +229,7 @@ class SumsHandler:
         """The noise on these shares: from the record, or drawn and recorded now."""
         kept, plan = self._kept(request.study), request.plan
         if not kept.noise:
-            label = (self._noise_label or request.study, "sums")
+            label = (request.study, "sums")
             drawn = draw_term_noise(self._noise, sums_plan.share_scales(plan), *label)
             kept = replace(kept, inputs=inputs, noise=pack_noise(drawn))
             self._keep(request.study, kept)
@@ -248,7 +246,7 @@ class SumsHandler:
             sensitivity = tables_sensitivity(request.pairs, plan.owners, several_rows=plan.several_rows)
             scale = share_scale(table_scale(plan.pattern_of.size, plan.mu_tables, sensitivity))
             size = sum(table_sizes([len(table) for table in plan.features], request.pairs))
-            label = (self._noise_label or request.study, "tables")
+            label = (request.study, "tables")
             drawn = draw_term_noise(self._noise, np.full(size, scale), *label)
             kept = replace(kept, choice=choice, tables_noise=pack_noise(drawn))
             self._keep(request.study, kept)
@@ -302,7 +300,7 @@ class SumsHandler:
         raw = self._records.get(self._name(study))
         if raw is not None:
             return SumsRecord(**raw)
-        words = self._noise.stream(self._noise_label or study, "sums", "secret").words(SECRET_BYTES // 8)
+        words = self._noise.stream(study, "sums", "secret").words(SECRET_BYTES // 8)
         kept = SumsRecord(words.astype("<u8").tobytes().hex())
         self._keep(study, kept)
         return kept

@@ -19,7 +19,7 @@ from verticopula.data.synthetic_marks import write_marked
 from verticopula.errors import ProtocolError
 from verticopula.privacy.mark_statement import mark_synthetic
 from verticopula.privacy.statement import NOTICE_FILE, PrivacyStatement
-from verticopula.protocol.messages import BlockRequest
+from verticopula.protocol.study_messages import BlockRequest
 from verticopula.schema.columns import Column
 from verticopula.schema.federation import Party
 from verticopula.schema.methods import METHODS

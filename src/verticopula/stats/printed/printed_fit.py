@@ -88,7 +88,7 @@ def build_printed_result(
     aligned : whether rows follow the subjects (the end of Algorithms 2 and 3)
     """
     back = np.array([last.keys.index(key) for key in layout.keys])
-    overlap = count_common(last.observed)[np.ix_(back, back)]
+    overlap = count_common(last.observed.T)[np.ix_(back, back)]
 
     def draw_aligned(rng: np.random.Generator) -> Floats:
         return last.draw(rng, choices)[:, back]

@@ -16,7 +16,12 @@ from verticopula.stats.matrix_repair import Repair, nearest_correlation
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 ShortInts = NDArray[np.int32]
+Counts = NDArray[np.int16] | NDArray[np.int32]
+
+_ROW = 32  # places counted together
+_FEW = 2**15  # subjects, whose counts fit into 16 bits
 
 
 def correlate_ranks(ranks: Floats, observed: Bools, kind: RankCorrelation) -> Repair:
@@ -36,65 +41,89 @@ def kendall(ranks: Floats, observed: Bools) -> Floats:
     does, in place of looking at all pairs.
     """
     n, q = ranks.shape
-    places, orders = np.full((q, n), -1, dtype=np.int32), np.zeros((q, n), dtype=np.int32)
+    places, orders, last_of_ties = np.full((q, n), -1), np.zeros((q, n), dtype=np.int32), np.ones((q, n), dtype=bool)
     for j in range(q):
         seen = np.flatnonzero(observed[:, j])
-        order = seen[np.argsort(ranks[seen, j], kind="stable")]
-        places[j, order] = np.cumsum(np.diff(ranks[order, j], prepend=ranks[order[:1], j]) > 0.0)
-        orders[j, : n - seen.size], orders[j, n - seen.size :] = np.flatnonzero(~observed[:, j]), order
-    common = count_common(observed)
-    return np.asarray(_count_agreement(places, orders) / np.maximum(common * (common - 1) / 2.0, 1.0))
+        order = seen[np.argsort(ranks[seen, j])]
+        rises = np.diff(ranks[order, j]) > 0.0
+        places[j, order] = np.cumsum(np.concatenate([[0], rises]))[: order.size]
+        orders[j, : order.size], last_of_ties[j, : rises.size] = order, rises
+    n_rows = (int(places.max(initial=0)) + 1) // _ROW + 1
+    places[places < 0] = n_rows * _ROW - 1  # behind all others, where they change no count
+    counts = np.zeros((n_rows, _ROW), dtype=np.int16 if n < _FEW else np.int32)
+    agreement = _count_agreement(places.astype(np.uint32), orders, last_of_ties, observed.sum(axis=0), counts)
+    common = count_common(observed.T)
+    return np.asarray(agreement / np.maximum(common * (common - 1) / 2.0, 1.0))
 
 
 @njit(cache=True, nogil=True)
-def _count_agreement(places: ShortInts, orders: ShortInts) -> Floats:
+def _count_agreement(
+    places: NDArray[np.uint32], orders: ShortInts, last_of_ties: Bools, sizes: Ints, counts: Counts
+) -> Floats:
     """(q, q) concordant less discordant pairs of subjects.
 
     Parameters
     ----------
-    places : (q, N) of every column's values in their own order, equal ones sharing a place; -1 where not observed
-    orders : (q, N) subjects in the order of each column
+    places : (q, N) of every column's values in their own order, equal ones sharing a place; the last where not observed
+    orders : (q, N) subjects in the order of each column, as many of them as it has
+    last_of_ties : (q, N) where in this order the next subject has another place
+    sizes : (q,) subjects of each column
+    counts : (rows, 32) zeros for all places
     """
-    q = places.shape[0]
-    total = np.zeros((q, q))
+    q, n = places.shape
+    total, along = np.zeros((q, q)), np.empty(n, dtype=np.uint64)
+    below, same, rows_below = counts.copy(), counts.copy().reshape(-1), np.zeros_like(counts[:, 0])
     for j in range(q):
         for k in range(j + 1):
-            total[j, k] = total[k, j] = _agreement_of_two(places[j], places[k], orders[j])
+            for i in range(sizes[j]):
+                along[i] = places[k, orders[j, i]]
+            below[:], same[:], rows_below[:] = 0, 0, 0
+            total[j, k] = _agreement_of_two(along[: sizes[j]], last_of_ties[j], below, same, rows_below)
+            total[k, j] = total[j, k]
     return total
 
 
 @njit(cache=True, nogil=True)
-def _agreement_of_two(first: ShortInts, second: ShortInts, order: ShortInts) -> int:
-    """Subjects in the order of the first column, each compared in the second with all that came before.
+def _agreement_of_two(
+    along: NDArray[np.uint64], last_of_ties: Bools, below: Counts, same: Counts, rows_below: Counts
+) -> int:
+    """Subjects in the order of one column, each compared in another with all that came before.
 
-    How many of these have a smaller place is kept in three levels: places within sixteens, sixteens within 256, and
-    these. Then counting one takes three steps, and adding one a fixed number.
+    How many of these have a smaller place is kept in two levels: places within their row of 32, and rows. Then
+    counting one takes two steps, and adding one a fixed number.
+
+    Parameters
+    ----------
+    along : places in the other column
+    below, same, rows_below : zeros; how many came before in a row's smaller places, at a place, and in smaller rows
     """
-    n, n_large = order.size, second.max() // 256 + 1
-    large, middle = np.zeros(n_large, dtype=np.int32), np.zeros(16 * n_large, dtype=np.int32)
-    small, same = np.zeros(256 * n_large, dtype=np.int32), np.zeros(256 * n_large, dtype=np.int32)
-    total, before, begin = 0, 0, 0
-    while begin < n:
-        end, place_of_first = begin, first[order[begin]]
-        while end < n and first[order[end]] == place_of_first:
-            place = second[order[end]]
-            if place_of_first >= 0 and place >= 0:
-                below = large[place >> 8] + middle[place >> 4] + small[place]
-                total += 2 * below + same[place] - before
-            end += 1
-        for i in range(begin, end):  # after all of them: ties in the first column are not compared with each other
-            place = second[order[i]]
-            if place_of_first >= 0 and place >= 0:
-                same[place] += 1
-                before += 1
-                for digit in range(16):
-                    small[(place >> 4 << 4) + digit] += digit > (place & 15)
-                for digit in range(16):
-                    middle[(place >> 8 << 4) + digit] += digit > (place >> 4 & 15)
-                for digit in range(n_large):
-                    large[digit] += digit > place >> 8
-        begin = end
+    unseen, row_size = np.uint64(same.size - 1), np.uint64(_ROW)
+    total, before, added = 0, 0, 0
+    for i in range(along.size):
+        place = along[i]
+        row = place // row_size
+        smaller = np.int64(rows_below[row]) + np.int64(below[row, place % row_size])
+        total += (2 * smaller + np.int64(same[place]) - before) * (place != unseen)
+        while last_of_ties[i] and added <= i:  # then: ties in the first column are not compared with each other
+            place = along[added]
+            same[place] += 1
+            before += place != unseen
+            _add_to_larger(below[place // row_size], place % row_size)
+            _add_to_larger(rows_below, place // row_size)
+            added += 1
     return total
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _add_to_larger(counts: Counts, place: np.uint64) -> None:
+    """Add one to all counts behind a place. In 16 bits, because that is what vectorises."""
+    if counts.size > _FEW:  # of more than a million subjects
+        for other in range(np.int64(place) + 1, counts.size):
+            counts[other] += 1
+        return
+    short = np.int16(place)
+    for other in range(counts.size):
+        counts[other] += np.int16(other) > short
 
 
 def spearman(ranks: Floats, observed: Bools) -> Floats:

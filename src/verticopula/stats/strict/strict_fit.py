@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from verticopula.schema.columns import ColumnKey
+from verticopula.stats.bridge import STRONGEST
 from verticopula.stats.copula import Layout, indicators_to_latents
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.matrix_repair import Repair, nearest_correlation
@@ -142,7 +143,7 @@ def imply_correlations(
     transform = indicators_to_latents(layout, margins, unknown)
     inside = layout.nominal_blocks() | np.eye(q, dtype=np.bool_)
     latent = transform @ np.where(inside, 0.0, correlation) @ transform.T
-    latent = np.clip(np.where(inside, 0.0, latent), -0.999, 0.999)
+    latent = np.clip(np.where(inside, 0.0, latent), -STRONGEST, STRONGEST)
     np.fill_diagonal(latent, 1.0)
     return nearest_correlation(latent)
 
@@ -190,7 +191,7 @@ def _rows_correlation(
             units.append(np.zeros((int(filled.sum()), 1)))
         else:
             units.append(_unit_indicators(y[filled, j], columns[j], size))
-    return np.asarray(np.clip(units[0].T @ units[1] / filled.sum(), -0.999, 0.999))
+    return np.asarray(np.clip(units[0].T @ units[1] / filled.sum(), -STRONGEST, STRONGEST))
 
 
 def _unit_indicators(y: NDArray[np.uint8], column: PooledColumn, size: int) -> Floats:

@@ -10,12 +10,13 @@ refuse, and the study could be started again.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.data.scratch_file import keep_bytes
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.fixed_point import FEWEST_BITS
@@ -25,11 +26,13 @@ from verticopula.mpc.sums_plan import (
     block_factor,
     check_plan,
     choose_compute,
+    count_rows,
     own_columns,
     own_rows,
     person_mu,
     selection_deviation,
 )
+from verticopula.mpc.verified_cells import Bytes, Codes
 from verticopula.mpc.verified_sums import choose_field_bits
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Federation
@@ -211,30 +214,38 @@ def _rounded_openings(opening: OpeningPlan, plan: SumsPlan) -> OpeningPlan:
 # ---- a party's part ----------------------------------------------------------------------
 
 
-def pool_cells(plan: SumsPlan, party: str, table: AlignedTable) -> Ints:
-    """(n_k, columns) the pooled cells that a party shares, in the plan's rows."""
-    rows, observed = own_rows(plan, party), table.observed()
-    if not np.array_equal(rows, observed.any(axis=1)):
+def pool_cells(plan: SumsPlan, party: str, table: AlignedTable) -> Codes:
+    """(n_k, columns) the pooled cells that a party shares, in the plan's rows. Those of many people lie on disk."""
+    rows, columns = own_rows(plan, party), own_columns(plan, party)
+    if not np.array_equal(rows, table.known()):
         raise ProtocolError(f"party {party!r}: the plan counts on people whom it does not know")
-    codes = []
-    for number, column in zip(own_columns(plan, party), table.party.columns, strict=True):
-        encoded, groups = table.columns[column.name], plan.groups[number]
-        empty = table.party.may_be_empty(column.name)
-        codes.append(groups[code_values(encoded, column, rows, groups.size - empty, may_be_empty=empty)])
-    return np.column_stack(codes)
+    kind = np.min_scalar_type(max(len(plan.features[j]) for j in columns) - 1)
+
+    def pooled() -> Iterator[Bytes]:
+        for number, column in zip(columns, table.party.columns, strict=True):
+            encoded, groups = table.columns[column.name], plan.groups[number].astype(kind)
+            empty = table.party.may_be_empty(column.name)
+            cells = code_values(encoded, column, rows, groups.size - empty, may_be_empty=empty)
+            yield groups[cells].view(np.uint8)
+
+    n_rows = count_rows(plan, party)
+    return keep_bytes(pooled(), len(columns) * n_rows * kind.itemsize).view(kind).reshape(len(columns), n_rows).T
 
 
-def sum_selected(plan: SumsPlan, party: str, codes: Ints) -> Ints:
+def sum_selected(plan: SumsPlan, party: str, codes: Codes) -> Ints:
     """(selecting parties, features) sums of a base party's features over those whom each of them knows.
 
     Parameters
     ----------
     codes : as `pool_cells` makes them
     """
-    rows = own_rows(plan, party)
-    features = np.hstack([plan.features[j][codes[:, place]] for place, j in enumerate(own_columns(plan, party))])
-    whom = plan.weights[:, plan.selecting][plan.pattern_of[rows]] > 0
-    return np.asarray(whom.T.astype(np.int64) @ features)
+    patterns, sums = plan.pattern_of[own_rows(plan, party)], []
+    for other in np.flatnonzero(plan.selecting):
+        whom = (plan.weights[:, other] > 0)[patterns]
+        tables = [plan.features[j] for j in own_columns(plan, party)]
+        counts = [np.bincount(codes[whom, j], minlength=len(table)) for j, table in enumerate(tables)]
+        sums.append(np.concatenate([count @ table for count, table in zip(counts, tables, strict=True)]))
+    return np.array(sums, dtype=np.int64)
 
 
 # ---- what was opened ---------------------------------------------------------------------

@@ -23,7 +23,7 @@ from verticopula.stats.marginals import Marginal
 from verticopula.stats.rank_release import RankRelease
 from verticopula.stats.tilting.pooling import PooledColumn, pool_column
 from verticopula.stats.tilting.selection import find_base
-from verticopula.stats.tilting.table_prior import TableReading
+from verticopula.stats.tilting.table_prior import TableReading, fit_margins
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -103,7 +103,7 @@ def read_columns(release: RankRelease, everybody: Mapping[ColumnKey, Marginal]) 
         else:
             read, confusion = _read_nominal(observed.probabilities, pooled.groups, own, deviations)
         cells = np.full(release.n_subjects, -1, dtype=np.int64)
-        cells[release.observed[:, part.start]] = read
+        cells[release.masks[part.start]] = read
         legible = bool(np.diag(confusion).min() >= RANK_TABLE_TUNING.least_read)
         found.append(ReadColumn(pooled, cells, confusion if legible and pooled.n_cells > 1 else None))
     return found
@@ -230,7 +230,7 @@ def _reading(
     return TableReading(pair, shares, np.eye(a.size), np.eye(b.size), deviation, people, True)
 
 
-def margin_scale(shares: Floats, rows: Floats, columns: Floats, people: float, rounds: int = 20) -> Floats:
+def margin_scale(shares: Floats, rows: Floats, columns: Floats, people: float) -> Floats:
     """(c_a, c_b) factors of rows times factors of columns that bring a table to these margins.
 
     Parameters
@@ -238,12 +238,8 @@ def margin_scale(shares: Floats, rows: Floats, columns: Floats, people: float, r
     shares : the table; cells below half a person count as that
     """
     start = np.maximum(shares, 0.5 / people)
-    left, right = np.ones(rows.size), np.ones(columns.size)
-    for _ in range(rounds):
-        left = rows / np.maximum(start @ right, _LEAST_SHARE)
-        right = columns / np.maximum(left @ start, _LEAST_SHARE)
     most = RANK_TABLE_TUNING.most_weight
-    return np.clip(np.outer(left, right), 1.0 / most, most)
+    return np.clip(fit_margins(start, rows, columns) / start, 1.0 / most, most)
 
 
 class _PairWeights:

@@ -4,7 +4,8 @@ A stage asks what every opened table says beyond the rest of the model: its expe
 that table's theta, and as much of the opened one is used as its noise allows (`table_prior.posterior_table`). Then
 rows are swept, and after every sweep each theta moves towards its table by the logarithm of the ratio: iterative
 proportional fitting with rows in place of the whole distribution. A step is divided among the tables of a column, and
-halved where the rows have moved away from their tables; theta is bounded. So it ends, and cannot diverge.
+made smaller, down to a least one, where the rows have moved away from their tables. It ends because the number of
+sweeps is fixed, and theta cannot run away because it is bounded.
 """
 
 from __future__ import annotations
@@ -181,8 +182,8 @@ def fit_tilted(
             rows.sweep(model.compile())
             counted = _count(rows, columns, list(thetas))
             distance = float(np.mean([0.5 * np.abs(counted[p] / n_rows - targets[p]).sum() for p in thetas]))
-            if misfit and distance > 1.05 * misfit[-1]:
-                step = max(0.7 * step, TUNING.least_step)
+            if misfit and distance > TUNING.growing_distance * misfit[-1]:
+                step = max(TUNING.smaller_step * step, TUNING.least_step)
             misfit.append(distance)
             thetas = {
                 pair: np.clip(
