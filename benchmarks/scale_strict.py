@@ -96,12 +96,12 @@ def count_work(plan: SumsPlan, pairs: NDArray[np.int64]) -> dict[str, Work]:
     squares = float(plan.counts @ (known @ features) ** 2)
     together = (known * plan.counts[:, None]).T.astype(np.float64) @ known
     products = float((together[tuple(plan.owners[pairs].T)] * cells[pairs].prod(axis=1)).sum())
-    both = 2.0 * N_COMPUTE  # shares, or their sum and the second one, at every compute party
+    both = 2.0 * N_COMPUTE  # shares at every compute party, which combines them before it multiplies
     return {
         "deal": Work(drawn=3.0 * drawn),
         "receive": Work(),
-        "gram": Work(both * drawn, both * SQUARES * squares / 2.0),  # half of a symmetric matrix
-        "tables": Work(both * drawn, both * PRODUCTS * products),
+        "gram": Work(both * drawn, N_COMPUTE * SQUARES * squares / 2.0),  # half of a symmetric matrix
+        "tables": Work(both * drawn, N_COMPUTE * PRODUCTS * products),
     }
 
 

@@ -25,13 +25,15 @@ from tests.secure.test_verified_cells import receive_all
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.fixed_point import needed_room
 from verticopula.mpc.gram_noise import share_scale
-from verticopula.mpc.prime_field import HALF, PRIME, add, decode_signed, encode_signed, expand_field, subtract
+from verticopula.mpc.prime_field import HALF, PRIME, add, decode_signed, encode_signed, expand_field, invert, subtract
 from verticopula.mpc.proof_rounds import VerifiedCells
 from verticopula.mpc.verified_cells import CellsStatement, encode_cells, held_indices
 from verticopula.mpc.verified_sums import (
+    TERM_FACTOR,
     check_features,
     check_field_room,
     choose_field_bits,
+    combine_shares,
     draw_term_noise,
     features_bound,
     gram_term,
@@ -40,6 +42,7 @@ from verticopula.mpc.verified_sums import (
     noised_term,
     open_terms,
     term_scales,
+    weight_of_zeroth,
     zero_term,
 )
 from verticopula.privacy.noise import SecureNoise, SeededNoise
@@ -74,7 +77,7 @@ def map_cells(
     shares = tuple(np.zeros((chosen.size, sum(t.shape[1] for t in tables)), dtype=np.uint64) for _ in range(2))
     made = make_map(held.statement, tables)
     for out, number, share in zip(shares, held_indices(held.index), (held.first, held.second), strict=True):
-        map_records(numbers_of(share), chosen, np.full(chosen.size, weight), made, out, 0, constant=number == 0)
+        map_records(numbers_of(share), chosen, np.full(chosen.size, weight), made, out, 0, np.uint64(number == 0))
     return shares[0], shares[1]
 
 
@@ -117,9 +120,8 @@ def test_a_part_is_written_in_its_place_and_people_who_are_not_known_have_none()
     total = np.zeros((4, 9), dtype=np.uint64)
     for name in COMPUTE:  # their first shares are S_0, S_1 and S_2
         cells, out = held[name].held, np.zeros((4, 9), dtype=np.uint64)
-        map_records(
-            numbers_of(cells.first), places, weights, make_map(statement, tables), out, 2, constant=cells.index == 0
-        )
+        made = make_map(statement, tables)
+        map_records(numbers_of(cells.first), places, weights, made, out, 2, np.uint64(cells.index == 0))
         total = add(total, out)
     expected = np.zeros((4, 9), dtype=np.int64)
     expected[0, 2:8] = 5 * features_of(codes[2:3], tables)
@@ -195,18 +197,29 @@ def records_at(
         places = np.where(mask, np.cumsum(mask) - 1, -1)
         shares = (one.held.first, one.held.second)
         for out, number, share in zip(whole, held_indices(index), shares, strict=True):
-            map_records(numbers_of(share), places, np.full(N, weight), made, out, offset, constant=number == 0)
+            map_records(numbers_of(share), places, np.full(N, weight), made, out, offset, np.uint64(number == 0))
     return whole[0], whole[1]
 
 
+def combined_at(index: int, held: list[dict[str, VerifiedCells]], rows: list[np.ndarray]) -> np.ndarray:
+    """The combined share of whole records, made of combined shares of cells."""
+    whole = np.zeros((N, 15), dtype=np.uint64)
+    for weight, (each, mask, offset) in enumerate(zip(held, rows, (0, 6), strict=True), start=1):
+        own = each[COMPUTE[index]].held
+        made = make_map(own.statement, make_tables(own.statement))
+        places = np.where(mask, np.cumsum(mask) - 1, -1)
+        share = combine_shares(numbers_of(own.first), numbers_of(own.second))
+        map_records(share, places, np.full(N, weight), made, whole, offset, weight_of_zeroth(index))
+    return whole
+
+
 def term_at(index: int, held: list[dict[str, VerifiedCells]], rows: list[np.ndarray]) -> np.ndarray:
-    return term_of([records_at(index, held, rows)])
+    return term_of([combined_at(index, held, rows)])
 
 
-def term_of(blocks: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """The term of records of which both shares are given."""
-    every = np.arange(15)
-    return gram_term(15, [(every, add(first, second), second) for first, second in blocks])
+def term_of(blocks: list[np.ndarray]) -> np.ndarray:
+    """The term of records of which the combined share is given."""
+    return gram_term(15, [(np.arange(15), block) for block in blocks])
 
 
 def exact_sums(statements: list[CellsStatement], rows: list[np.ndarray], codes: list[np.ndarray]) -> list[int]:
@@ -344,17 +357,31 @@ def test_fractional_bits_are_as_many_as_fit() -> None:
 def test_a_term_does_not_depend_on_how_many_rows_are_taken_at_a_time() -> None:
     statements, rows, codes = two_dealers()
     held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
-    first, second = records_at(1, held, rows)
-    parts = [(first[start : start + 7], second[start : start + 7]) for start in range(0, N, 7)]
-    np.testing.assert_array_equal(term_of(parts), term_of([(first, second)]))
+    whole = combined_at(1, held, rows)
+    np.testing.assert_array_equal(term_of([whole[start : start + 7] for start in range(0, N, 7)]), term_of([whole]))
+
+
+def test_every_product_of_two_shares_is_in_the_sum_once() -> None:
+    """The factor is what the page says, and the combined share of records is made of those of their shares."""
+    inverse = invert(TERM_FACTOR)
+    assert (TERM_FACTOR + inverse) % PRIME == 1
+    assert pow(TERM_FACTOR, 6, PRIME) == 1
+    statements, rows, codes = two_dealers()
+    held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
+    for index in range(3):
+        first, second = records_at(index, held, rows)
+        first, second = (np.array(part.tolist(), dtype=object) for part in (first, second))
+        assert combined_at(index, held, rows).tolist() == ((first + inverse * second) % PRIME).tolist()
+        products = TERM_FACTOR * first.T @ first + first.T @ second + second.T @ first + inverse * second.T @ second
+        assert term_at(index, held, rows).tolist() == [int(v) % PRIME for v in products[np.triu_indices(15)]]
 
 
 def test_records_and_terms_that_do_not_fit_are_refused() -> None:
     statements, rows, codes = two_dealers()
     held = [hold_all(s, encode_cells(s, c)) for s, c in zip(statements, codes, strict=True)]
-    records = records_at(0, held, rows)
-    with pytest.raises(ProtocolError, match="same shape"):
-        gram_term(15, [(np.arange(15), records[0], records[1][1:])])
+    records = combined_at(0, held, rows)
+    with pytest.raises(ProtocolError, match="matrix of field elements"):
+        gram_term(15, [(np.arange(14), records)])
     with pytest.raises(ProtocolError, match="no records"):
         gram_term(15, [])
     term = term_of([records])

@@ -4,12 +4,9 @@
 
 **The second opening** has a table for each chosen pair of columns: T = sum over people of x_a x_b', where x_a and x_b
 are the one-hot rows of the two columns. T counts those who are in cell i of one and in cell j of the other. Both rows
-are shared as S_0 + S_1 + S_2, the last indicator as 1 less the others, so a compute party's term is
-
-    both_a'both_b - second_a'second_b,    both = S_i + S_(i+1),    second = S_(i+1),
-
-as in the first opening. Elements are split into limbs, and products go through floating point and stay exact
-(`prime_field.py`). Rows of people whom one of the two parties does not know are 0.
+are shared as S_0 + S_1 + S_2, the last indicator as 1 less the others, so a compute party's term is w Z_a'Z_b of its
+combined shares, as in the first opening. Elements are split into limbs, and products go through floating point and
+stay exact (`prime_field.py`). Rows of people whom one of the two parties does not know are 0.
 
 Shares are made some people at a time, and what has been added up is forgotten. Of these people, those of one presence
 pattern stand together, and nothing is multiplied where a party does not know them. Sums of elements depend on no order.
@@ -34,7 +31,6 @@ from verticopula.mpc.prime_field import (
     PRIME,
     PRIME_WORD,
     Field,
-    add_into,
     element,
     join_limbs,
     multiply,
@@ -42,8 +38,15 @@ from verticopula.mpc.prime_field import (
 from verticopula.mpc.proof_rounds import VerifiedCells
 from verticopula.mpc.sums_plan import SumsPlan, count_rows, own_columns, own_features
 from verticopula.mpc.table_noise import check_pairs, table_bits
-from verticopula.mpc.verified_cells import NUMBERS_AT_ONCE, ShareReader, column_starts, held_indices
-from verticopula.mpc.verified_sums import gram_term, make_map, map_records
+from verticopula.mpc.verified_cells import NUMBERS_AT_ONCE, ShareReader, column_starts
+from verticopula.mpc.verified_sums import (
+    TERM_FACTOR,
+    combine_shares,
+    gram_term,
+    make_map,
+    map_records,
+    weight_of_zeroth,
+)
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -62,19 +65,18 @@ _TABLE_ROWS = BLOCK_ROWS // 4  # rows whose limbs of some columns stay in the pr
 
 @dataclass(frozen=True, repr=False)
 class _People:
-    """Both shares of the cells of some people.
+    """The combined shares of the cells of some people.
 
     Attributes
     ----------
     patterns : (n,) their presence patterns
     places : party -> (n,) where a person's row is among those of the party; -1 where it knows nothing
-    both, second : party -> (rows, numbers) the sum of both shares, and the second share
+    shares : party -> (rows, numbers)
     """
 
     patterns: Ints
     places: Mapping[str, Ints]
-    both: Mapping[str, Field]
-    second: Mapping[str, Field]
+    shares: Mapping[str, Field]
 
     def alike(self, present: Bools) -> Iterator[tuple[Ints, list[str]]]:
         """Numbers of those of one pattern, and the parties that know them; rare patterns together.
@@ -102,14 +104,13 @@ def _read_people(plan: SumsPlan, dealt: Mapping[str, VerifiedCells], present: Bo
     room = {party: np.empty((2, step, width), dtype=np.uint64) for party, width in widths.items()}
     for start in range(0, plan.pattern_of.size, step):
         patterns = plan.pattern_of[start : start + step]
-        places, both, second = {}, {}, {}
+        places, shares = {}, {}
         for number, (party, own) in enumerate(readers.items()):
             known = present[patterns, number]
             places[party] = np.where(known, np.cumsum(known) - 1, -1)
             size = int(known.sum())
-            first, second[party] = (r.read(out[:size]) for r, out in zip(own, room[party], strict=True))
-            both[party] = add_into(first, second[party])
-        yield _People(patterns, places, both, second)
+            shares[party] = combine_shares(*(r.read(out[:size]) for r, out in zip(own, room[party], strict=True)))
+        yield _People(patterns, places, shares)
 
 
 def _present(plan: SumsPlan, dealt: Mapping[str, VerifiedCells]) -> Bools:
@@ -138,34 +139,27 @@ def products_term(plan: SumsPlan, cells: Mapping[str, VerifiedCells]) -> Field:
     return gram_term(plan.width, _record_blocks(plan, _dealt(plan, cells)))
 
 
-def _record_blocks(plan: SumsPlan, dealt: Mapping[str, VerifiedCells]) -> Iterator[tuple[Ints, Field, Field]]:
-    """Some records at a time: which features they have, the sum of both shares, and the second share."""
+def _record_blocks(plan: SumsPlan, dealt: Mapping[str, VerifiedCells]) -> Iterator[tuple[Ints, Field]]:
+    """Some records at a time: which features they have, and the combined share of them."""
     present = _present(plan, dealt)
     maps = {party: make_map(cells.held.statement, own_features(plan, party)) for party, cells in dealt.items()}
     ends = np.cumsum([0, *(sum(table.shape[1] for table in own_features(plan, party)) for party in plan.parties)])
     columns = {party: np.arange(*ends[number : number + 2]) for number, party in enumerate(plan.parties)}
-    zeroth = {party: _zeroth(cells) for party, cells in dealt.items()}
-    room = np.empty((2, BLOCK_ROWS * plan.width), dtype=np.uint64)
+    ones = {party: weight_of_zeroth(cells.held.index) for party, cells in dealt.items()}
+    room = np.empty(BLOCK_ROWS * plan.width, dtype=np.uint64)
     for people in _read_people(plan, dealt, present):
         for alike, parties in people.alike(present):
             own = np.concatenate([columns[party] for party in parties])
             for start in range(0, alike.size, BLOCK_ROWS):
                 rows = alike[start : start + BLOCK_ROWS]
-                both, second = room[:, : rows.size * own.size].reshape(2, rows.size, own.size)
-                both[:], second[:], offset = 0, 0, 0
+                records, offset = room[: rows.size * own.size].reshape(rows.size, own.size), 0
+                records[:] = 0
                 for party in parties:
                     weights = plan.weights[people.patterns[rows], plan.parties.index(party)]
-                    places, (in_both, in_second) = people.places[party][rows], zeroth[party]
-                    map_records(people.both[party], places, weights, maps[party], both, offset, constant=in_both)
-                    map_records(people.second[party], places, weights, maps[party], second, offset, constant=in_second)
+                    places, share = people.places[party][rows], people.shares[party]
+                    map_records(share, places, weights, maps[party], records, offset, ones[party])
                     offset += columns[party].size
-                yield own, both, second
-
-
-def _zeroth(cells: VerifiedCells) -> tuple[bool, bool]:
-    """Whether share 0, to which constants go, is one of both shares, and whether it is the second one."""
-    held = held_indices(cells.held.index)
-    return 0 in held, held[1] == 0
+                yield own, records
 
 
 # ---- the second opening ------------------------------------------------------------------
@@ -184,19 +178,19 @@ def tables_term(plan: SumsPlan, cells: Mapping[str, VerifiedCells], pairs: Ints)
     check_pairs(pairs, len(plan.features), plan.most_tables)
     dealt = _dealt(plan, cells)
     counts = _count_tables(plan, dealt, pairs)
-    scale = element(1 << table_bits(plan.pattern_of.size, plan.mu_tables))
+    scale = element(TERM_FACTOR << table_bits(plan.pattern_of.size, plan.mu_tables))
     return np.concatenate([multiply(table, scale).reshape(-1) for table in counts])
 
 
 def _count_tables(plan: SumsPlan, dealt: Mapping[str, VerifiedCells], pairs: Ints) -> Iterator[Field]:
-    """A compute party's term of every table, without noise and not multiplied."""
+    """A compute party's term of every table, without noise, and not multiplied by anything."""
     present = _present(plan, dealt)
     sizes = np.array([len(table) for table in plan.features])
     ends = np.cumsum([0, *(LIMBS**2 * sizes[pairs].prod(axis=1))])
     sums = np.zeros(ends[-1], dtype=np.int64)
     used = np.unique(pairs)
     columns = {party: used[plan.owners[used] == plan.parties.index(party)] for party in dealt}
-    room = np.empty((2, _TABLE_ROWS * LIMBS * int(sizes[used].sum())))
+    room = np.empty(_TABLE_ROWS * LIMBS * int(sizes[used].sum()))
     begin = np.zeros(len(sizes), dtype=np.int64)  # where a column's limbs are in `room`
     blocks = 0
     for people in _read_people(plan, dealt, present):
@@ -210,7 +204,7 @@ def _count_tables(plan: SumsPlan, dealt: Mapping[str, VerifiedCells], pairs: Int
                 begin[here] = rows.size * LIMBS * (np.cumsum(sizes[here]) - sizes[here])
                 for party in parties:
                     _split_party(plan, dealt[party], people, rows, columns[party], begin, room)
-                _multiply_tables(room[0], room[1], rows.size, begin, LIMBS * sizes, pairs[wanted], ends[wanted], sums)
+                _multiply_tables(room, rows.size, begin, LIMBS * sizes, pairs[wanted], ends[wanted], sums)
                 blocks += 1
                 if blocks % BLOCKS_AT_ONCE == 0:
                     sums %= PRIME
@@ -222,19 +216,18 @@ def _count_tables(plan: SumsPlan, dealt: Mapping[str, VerifiedCells], pairs: Int
 def _split_party(
     plan: SumsPlan, cells: VerifiedCells, people: _People, rows: Ints, columns: Ints, begin: Ints, room: Floats
 ) -> None:
-    """Limbs of the one-hot rows of a party's columns: of both shares' sum, and of the second share."""
+    """Limbs of the combined shares of the one-hot rows of a party's columns."""
     party = cells.held.statement.dealer
     own = columns - own_columns(plan, party).start
     starts = np.array(column_starts(cells.held.statement))[own]
     sizes = np.array(cells.held.statement.cells)[own]
-    places, shares = people.places[party][rows], (people.both[party], people.second[party])
-    for share, constant, out in zip(shares, _zeroth(cells), room, strict=True):
-        _split_columns(share, places, starts, sizes, begin[columns], constant, out)
+    one = weight_of_zeroth(cells.held.index)
+    _split_columns(people.shares[party], people.places[party][rows], starts, sizes, begin[columns], one, room)
 
 
 @njit(cache=True, nogil=True)
 def _split_columns(
-    share: Field, places: Ints, starts: Ints, sizes: Ints, begin: Ints, constant: bool, out: Floats
+    share: Field, places: Ints, starts: Ints, sizes: Ints, begin: Ints, one: np.uint64, out: Floats
 ) -> None:
     """Limbs of columns' one-hot rows: the lowest ones of all cells first; of each limb of a cell, all people's.
 
@@ -250,7 +243,7 @@ def _split_columns(
         for column in range(starts.size):
             step = sizes[column] * places.size
             for row in range(people):
-                left[row] = known[row] & np.uint64(constant)
+                left[row] = known[row] & one
             for cell in range(sizes[column] - 1):
                 for row in range(people):
                     value[row] = share[here[row], starts[column] + cell] & known[row]
@@ -270,18 +263,15 @@ def _write_limbs(values: Field, start: int, step: int, out: Floats) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _multiply_tables(
-    both: Floats, second: Floats, rows: int, begin: Ints, sizes: Ints, pairs: Ints, places: Ints, sums: Ints
-) -> None:
-    """Add each pair's products of limbs, of both shares' sum less those of the second share, to what is there."""
+def _multiply_tables(limbs: Floats, rows: int, begin: Ints, sizes: Ints, pairs: Ints, places: Ints, sums: Ints) -> None:
+    """Add each pair's products of limbs to what is there."""
     for number in range(len(pairs)):
         a, b = pairs[number]
         left, right = slice(begin[a], begin[a] + rows * sizes[a]), slice(begin[b], begin[b] + rows * sizes[b])
         shape_a, shape_b = (sizes[a], rows), (sizes[b], rows)
-        whole = np.dot(both[left].reshape(shape_a), both[right].reshape(shape_b).T)
-        last = np.dot(second[left].reshape(shape_a), second[right].reshape(shape_b).T)
+        products = np.dot(limbs[left].reshape(shape_a), limbs[right].reshape(shape_b).T)
         place = places[number]
         for i in range(sizes[a]):
             for j in range(sizes[b]):
-                sums[place] += np.int64(whole[i, j]) - np.int64(last[i, j])
+                sums[place] += np.int64(products[i, j])
                 place += 1

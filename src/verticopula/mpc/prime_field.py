@@ -66,6 +66,11 @@ def _subtract(first: Any, second: Any) -> Any:
     return first - second if first >= second else first + (PRIME_WORD - second)
 
 
+@vectorize(["uint64(uint64, uint64, uint64)"], cache=True)
+def _add_multiple(first: Any, second: Any, factor: Any) -> Any:
+    return add_one(first, multiply_one(second, factor))
+
+
 @vectorize(["uint64(uint64, uint64)"], cache=True)
 def _multiply(first: Any, second: Any) -> Any:
     return multiply_one(first, second)
@@ -79,6 +84,11 @@ def add(first: Field, second: Field) -> Field:
 def add_into(first: Field, second: Field) -> Field:
     """first + second, written over `first`."""
     return np.asarray(_add(first, second, out=first))
+
+
+def add_multiple(first: Field, second: Field, factor: np.uint64) -> Field:
+    """first + factor * second, written over `first`."""
+    return np.asarray(_add_multiple(first, second, factor, out=first))
 
 
 def subtract(first: Field, second: Field) -> Field:

@@ -7,10 +7,12 @@ clipped, and
     B = sum over dealers of weight^2 times the sum over columns of the largest squared norm of a row of the table
 
 bounds a record's squared norm by arithmetic, whatever its dealer would like. The map is affine in the cells
-(`verified_cells.py`), so every compute party applies it to its own shares; the constant goes to S_0. With both = S_i +
-S_(i+1) a compute party's term of X'X is
+(`verified_cells.py`), so every compute party applies it to its own shares; the constant goes to S_0. With a sixth root
+of unity w, so that w + 1/w = 1, and the combined shares Z_i = S_i + S_(i+1)/w, a compute party's term of X'X is
 
-    S_i'S_i + S_i'S_(i+1) + S_(i+1)'S_i = both'both - S_(i+1)'S_(i+1).
+    w Z_i'Z_i = w S_i'S_i + S_i'S_(i+1) + S_(i+1)'S_i + S_(i+1)'S_(i+1)/w.
+
+All three terms have every product of two shares once, w S_i'S_i and S_i'S_i/w together, so they add up to X'X.
 
 It adds noise and a share of zero from keys that every two of them have in common, so that two of the three terms say
 nothing but their sum. What a dishonest compute party changes in
@@ -37,19 +39,39 @@ from verticopula.mpc.prime_field import (
     GramSum,
     Ints,
     add,
+    add_multiple,
     add_one,
     decode_signed,
+    element,
     encode_signed,
     expand_field,
+    invert,
+    multiply,
     multiply_one,
     subtract,
 )
-from verticopula.mpc.verified_cells import N_COMPUTE, CellsStatement, column_starts
+from verticopula.mpc.verified_cells import N_COMPUTE, CellsStatement, column_starts, held_indices
 from verticopula.privacy.noise import Noise
 
 FeatureTables = Sequence[Ints]
 
 LARGEST_ENTRY = 2**31  # entries of tables are below it, so their differences and squares are exact
+TERM_FACTOR = pow(7, (PRIME - 1) // 6, PRIME)  # w: 7 is a generator, so w is a sixth root of unity, and w + 1/w = 1
+_SECOND_FACTOR = element(invert(TERM_FACTOR))
+
+
+# ---- combined shares ---------------------------------------------------------------------
+
+
+def combine_shares(first: Field, second: Field) -> Field:
+    """S_i + S_(i+1)/w, written over S_i."""
+    return add_multiple(first, second, _SECOND_FACTOR)
+
+
+def weight_of_zeroth(index: int) -> np.uint64:
+    """What share 0, to which constants go, is multiplied by in the combined share of compute party `index`."""
+    first, second = held_indices(index)
+    return element(1 if first == 0 else int(_SECOND_FACTOR) if second == 0 else 0)
 
 
 # ---- public maps -------------------------------------------------------------------------
@@ -105,9 +127,9 @@ def make_map(statement: CellsStatement, tables: FeatureTables) -> CellMap:
 
 
 def map_records(
-    share: Field, places: Ints, weights: Ints, chosen: CellMap, out: Field, offset: int, *, constant: bool
+    share: Field, places: Ints, weights: Ints, chosen: CellMap, out: Field, offset: int, one: np.uint64
 ) -> None:
-    """Write one share of one dealer's part of records into `out`; what is there for others stays.
+    """Write a share, or a combined one, of one dealer's part of records into `out`; what is there for others stays.
 
     Parameters
     ----------
@@ -116,9 +138,9 @@ def map_records(
     weights : (rows,) what its part is multiplied by
     out : (rows, features of a whole record)
     offset : where the part begins in a record
-    constant : whether the constants go to this share: they do to share 0
+    one : what a constant of 1 is in this share: 1 in share 0, 0 in the others
     """
-    constants = chosen.constant if constant else np.zeros_like(chosen.constant)
+    constants = multiply(chosen.constant, one)
     weights_there = encode_signed(weights)
     _map_rows(share, places, weights_there, chosen.starts, chosen.ends, chosen.slopes, constants, out, offset)
 
@@ -203,25 +225,21 @@ def draw_term_noise(noise: Noise, scales: NDArray[np.float64], *label: str) -> I
     return drawn
 
 
-def gram_term(width: int, blocks: Iterable[tuple[Ints, Field, Field]]) -> Field:
+def gram_term(width: int, blocks: Iterable[tuple[Ints, Field]]) -> Field:
     """One compute party's term of X'X: its upper triangle, row by row.
 
     Parameters
     ----------
     width : features of a whole record
-    blocks : some records at a time: which features they have, the others being 0, the sum of both shares, and the
-        second share
+    blocks : some records at a time: which features they have, the others being 0, and the combined share of them
     """
-    whole, last, empty = GramSum(width), GramSum(width), True
-    for columns, both, second in blocks:
-        if both.shape != second.shape:
-            raise ProtocolError("the two shares of a matrix have the same shape")
-        whole.add(both, columns)
-        last.add(second, columns)
+    whole, empty = GramSum(width), True
+    for columns, records in blocks:
+        whole.add(records, columns)
         empty = False
     if empty:
         raise ProtocolError("there are no records to add up")
-    return np.asarray(subtract(whole.total(), last.total())[np.triu_indices(width)])
+    return multiply(whole.total()[np.triu_indices(width)], element(TERM_FACTOR))
 
 
 def zero_term(index: int, keys: Mapping[int, bytes], size: int) -> Field:
