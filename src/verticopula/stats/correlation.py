@@ -88,9 +88,9 @@ class GradeBlock:
 
     @classmethod
     def empty(cls, n_latents: int, masks: Sequence[NDArray[np.bool_]], rows: slice) -> GradeBlock:
-        """A block of these rows with no grades yet, and which of them each of the different masks has."""
+        """A block of these rows whose grades are to be written, and which of them each of the different masks has."""
         seen = [mask[rows] for mask in masks]
-        both = np.zeros((n_latents + len(seen), seen[0].size))
+        both = np.empty((n_latents + len(seen), seen[0].size))
         for number, who in enumerate(seen):
             both[n_latents + number] = who
         return cls(both, n_latents)
@@ -132,17 +132,20 @@ def sum_pairs(blocks: Iterable[GradeBlock], which: NDArray[np.int64]) -> PairSum
     products, squares = np.zeros((q + g, q + g)), np.zeros((q, g))
     for block in blocks:
         products += block.both @ block.both.T  # of grades, and their sums and counts, which take no time of their own
-        _add_squares(block.grades, block.seen, squares)
+        _add_squares(block.grades, block.seen, which, squares)
+    squares[np.arange(q), which] = np.diag(products)[:q]  # a latent's grades are 0 where its own mask has nobody
     counts = products[q:, q:][np.ix_(which, which)]
     return PairSums(counts, products[:q, :q], products[:q, q:][:, which], squares[:, which])
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _add_squares(grades: Floats, seen: Floats, squares: Floats) -> None:
-    """Add the squares of every latent's grades over every mask; in any order, so that it vectorises."""
+def _add_squares(grades: Floats, seen: Floats, which: NDArray[np.int64], squares: Floats) -> None:
+    """Add the squares of every latent's grades over every mask but its own; in any order, so that it vectorises."""
     for j in range(grades.shape[0]):
         row = grades[j]
         for k in range(seen.shape[0]):
+            if k == which[j]:
+                continue
             who, total = seen[k], 0.0
             for i in range(row.size):
                 total += row[i] * row[i] * who[i]

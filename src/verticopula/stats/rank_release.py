@@ -144,6 +144,8 @@ def _fill_grades(ranks: Ints, start: int, seen: Bools, flip: float, grades: Floa
             debiased = 1.0 + (ranks[start] - 1.0 - (n - 1) * flip) / (1.0 - 2.0 * flip)
             grades[i] = (debiased - (n + 1) / 2.0) / n
             start += 1
+        else:
+            grades[i] = 0.0
     return start
 
 
