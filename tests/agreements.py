@@ -23,7 +23,7 @@ from verticopula.protocol.consent_messages import (
     SignedPresence,
     StudyProposal,
 )
-from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.messages import Reply, Request, fingerprint
 from verticopula.protocol.study_messages import PlaceRequest, SignedPoints
 from verticopula.protocol.study_proposal import (
     StudyContext,
@@ -130,7 +130,9 @@ def consents_to(
     consents = tuple(
         own
         if p.party == own.party
-        else SignedConsent(p.party, own.until, signer.sign(consent_statement(p.party, proposal, own.until)))
+        else SignedConsent(
+            p.party, own.until, signer.sign(consent_statement(p.party, fingerprint(proposal), own.until))
+        )
         for p in proposal.presence
     )
     return AgreementRequest(proposal.study, proposal.method, consents)

@@ -29,6 +29,7 @@ from verticopula.mpc.sealed_messages import SealedChannel
 from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.network.connection.control_messages import Refusal
 from verticopula.protocol.consent_messages import AgreementRequest, ConsentRequest, PresenceRequest, SignedConsent
+from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.rank_messages import ColumnQuery, ReleaseRequest
 from verticopula.protocol.strict_messages import (
     GaussianMarginsReply,
@@ -557,7 +558,7 @@ def _forged_consent(scene: Scene) -> Lie:
         if isinstance(request, ConsentRequest):
             proposals.append(request.proposal)
         if name == "left" and isinstance(request, AgreementRequest):
-            message = consent_statement("middle", proposals[0], _LATER)
+            message = consent_statement("middle", fingerprint(proposals[0]), _LATER)
             forged = SignedConsent("middle", _LATER, signs_as(scene, "right").sign(message))
             return replace(request, consents=(request.consents[0], forged, request.consents[2]))
         return request
@@ -584,7 +585,7 @@ def _two_signatures(scene: Scene) -> Lie:
             seen[name] = changed.proposal
             return changed
         if isinstance(request, AgreementRequest):
-            message = consent_statement("right", seen[name], _LATER)
+            message = consent_statement("right", fingerprint(seen[name]), _LATER)
             signed = SignedConsent("right", _LATER, signs_as(scene, "right").sign(message))
             return replace(request, consents=(*request.consents[:2], signed))
         return request

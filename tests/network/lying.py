@@ -30,7 +30,7 @@ from verticopula.protocol.consent_messages import (
     SignedPresence,
     StudyProposal,
 )
-from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.messages import Reply, Request, fingerprint
 from verticopula.protocol.strict_messages import GaussianMarginsReply
 from verticopula.protocol.study_messages import BeginReply, BeginRequest, PlaceReply
 from verticopula.protocol.study_proposal import (
@@ -217,7 +217,7 @@ def accomplices_consent(scene: Scene, proposal: StudyProposal, own: ConsentReply
             own.until,
             own.signature
             if p.party == "left"
-            else signs_as(scene, p.party).sign(consent_statement(p.party, proposal, own.until)),
+            else signs_as(scene, p.party).sign(consent_statement(p.party, fingerprint(proposal), own.until)),
         )
         for p in proposal.presence
     )
@@ -238,4 +238,4 @@ def accomplice_margins(scene: Scene, proposal: StudyProposal, party: str, sizes:
     """Margins that a party signed and nobody drew."""
     cells = tuple(np.full(size, 120 // size, dtype=np.int64) for size in sizes)
     reply = GaussianMarginsReply(party, cells, b"")
-    return replace(reply, signature=signs_as(scene, party).sign(margins_statement(proposal, reply)))
+    return replace(reply, signature=signs_as(scene, party).sign(margins_statement(fingerprint(proposal), reply)))

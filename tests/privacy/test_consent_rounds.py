@@ -48,7 +48,7 @@ from verticopula.protocol.consent_messages import (
     SignedConsent,
     StudyProposal,
 )
-from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.messages import Reply, Request, fingerprint
 from verticopula.protocol.party import study_consents
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.party.member import Member
@@ -192,14 +192,14 @@ def test_consents_that_are_missing_forged_or_to_another_proposal_do_not_count() 
     good = consents_to(proposal, SignedConsent("right", own.until, own.signature))
     left, right, third = good.consents
     signer = shared_authenticity(KEY)
-    other = replace(proposal, purpose="something else")
+    other = consent_statement("third", fingerprint(replace(proposal, purpose="something else")), own.until)
     for wrong in (
         (left, right),
         (left, right, right),
         (third, right, left),
         (left, right, SignedConsent("third", own.until, b"")),
         (left, right, SignedConsent("third", own.until, right.signature)),
-        (left, right, SignedConsent("third", own.until, signer.sign(consent_statement("third", other, own.until)))),
+        (left, right, SignedConsent("third", own.until, signer.sign(other))),
         (left, right, SignedConsent("third", own.until, shared_authenticity(bytes(32)).sign(b"x"))),
         (left, right, replace(third, until=third.until + 1.0)),
     ):

@@ -21,7 +21,7 @@ from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import PRINTED_MARGIN
 from verticopula.protocol.consent_messages import AgreementRequest, ConsentRequest, StudyProposal
 from verticopula.protocol.messages import Reply, Request, fingerprint
-from verticopula.protocol.party.study_consents import ConsentRecord
+from verticopula.protocol.party.study_consents import ConsentRecord, encode_proposal
 from verticopula.protocol.printed_messages import EarlierRound, PrintedMarginsRequest, PrintedQuery, PrintedRanksRequest
 from verticopula.protocol.rank_messages import ColumnQuery, ReleaseRequest
 from verticopula.protocol.study_proposal import check_proposal
@@ -228,7 +228,7 @@ def test_a_proposal_of_our_variant_has_the_bytes_and_the_hash_that_it_always_had
 
 def test_stored_consents_are_read_back_with_their_variant() -> None:
     for variant in (OWN_VARIANT, PRINTED_VARIANT):
-        record = ConsentRecord(any_proposal(variant=variant), 1.0, 2.0, True, {})
+        record = ConsentRecord(encode_proposal(any_proposal(variant=variant)), 1.0, 2.0, True, {})
         again = ConsentRecord.from_dict(json.loads(json.dumps(record.to_dict())))
         assert again.proposal.variant == variant
         assert fingerprint(again.proposal) == fingerprint(record.proposal)

@@ -20,7 +20,7 @@ from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.consent_messages import ConsentRequest
-from verticopula.protocol.messages import Reply
+from verticopula.protocol.messages import Reply, fingerprint
 from verticopula.protocol.strict_messages import SumsShareRequest
 from verticopula.protocol.study_proposal import margins_statement
 from verticopula.schema.units import Unit
@@ -126,7 +126,7 @@ def margins_of_another_study(way: Lying, asked: SumsShareRequest) -> SumsShareRe
     """The middle party's own signature, which the test can make with the common key, under another proposal."""
     assert asked.evidence is not None
     margins = list(asked.evidence.margins)
-    message = margins_statement(replace(way.proposal, study="another study"), margins[MIDDLE])
+    message = margins_statement(fingerprint(replace(way.proposal, study="another study")), margins[MIDDLE])
     margins[MIDDLE] = replace(margins[MIDDLE], signature=shared_authenticity(KEY).sign(message))
     return replace(asked, evidence=replace(asked.evidence, margins=tuple(margins)))
 

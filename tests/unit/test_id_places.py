@@ -40,3 +40,9 @@ def test_ids_with_the_same_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
     assert find_rows(own, cohort).tolist() == [2, -1, 0]
     assert not mark_repeated(own).any()
     np.testing.assert_array_equal(mark_repeated(pl.Series(["a", "b", "a"])), [False, False, True])
+
+
+def test_a_table_in_the_order_of_the_cohort_is_found_row_by_row() -> None:
+    ids = pl.Series(["b", "a", "c"])
+    assert find_rows(ids, ids).tolist() == find_rows(ids, pl.Series(["b", "a", "c"])).tolist() == [0, 1, 2]
+    assert find_rows(ids, ids.sort()).tolist() == [1, 0, 2]

@@ -10,7 +10,7 @@ roots, which the floating-point standard defines to the last bit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -300,7 +300,7 @@ def own_place_of(proposal: StudyProposal, party: str) -> int:
 
 def presence_counts(observed: Bools) -> tuple[int, ...]:
     """Observed subjects per column."""
-    return tuple(int(count) for count in observed.sum(axis=0))
+    return tuple(int(np.count_nonzero(column)) for column in observed.T)
 
 
 def mask_digest(observed: Bools, salt: bytes = b"") -> str:
@@ -319,15 +319,9 @@ def points_statement(study: str, federation: str, masked_by: Sequence[str], coun
     return fingerprint(("points", study, federation, tuple(masked_by), int(count), digest)).encode()
 
 
-def consent_statement(party: str, proposal: StudyProposal, until: float) -> bytes:
-    """What a party signs when it consents."""
-    return consent_statements(proposal, [(party, until)])[0]
-
-
-def consent_statements(proposal: StudyProposal, consents: Iterable[tuple[str, float]]) -> list[bytes]:
-    """The same of parties and the ends of their consents; the proposal, which is about all of them, is hashed once."""
-    digest = fingerprint(proposal)
-    return [fingerprint(("consent", party, digest, float(until))).encode() for party, until in consents]
+def consent_statement(party: str, proposal: str, until: float) -> bytes:
+    """What a party signs when it consents; `proposal` is the proposal's fingerprint."""
+    return fingerprint(("consent", party, proposal, float(until))).encode()
 
 
 def asking_statement(federation: str, method: str, requester: str, purpose: str, asking: SignedAsking) -> bytes:
@@ -336,15 +330,9 @@ def asking_statement(federation: str, method: str, requester: str, purpose: str,
     return fingerprint(("asking", federation, method, requester, purpose, *own)).encode()
 
 
-def margins_statement(proposal: StudyProposal, reply: GaussianMarginsReply) -> bytes:
-    """What a party signs about its noisy margins."""
-    return margins_statements(proposal, [reply])[0]
-
-
-def margins_statements(proposal: StudyProposal, replies: Iterable[GaussianMarginsReply]) -> list[bytes]:
-    """The same of several parties; the proposal, which is about all of them, is hashed once."""
-    digest = fingerprint(proposal)
-    return [fingerprint(("margins", digest, reply.party, reply.cells)).encode() for reply in replies]
+def margins_statement(proposal: str, reply: GaussianMarginsReply) -> bytes:
+    """What a party signs about its noisy margins; `proposal` is the proposal's fingerprint."""
+    return fingerprint(("margins", proposal, reply.party, reply.cells)).encode()
 
 
 # ---- numbers -----------------------------------------------------------------------------------

@@ -30,10 +30,8 @@ from verticopula.protocol.study_proposal import (
     StudyContext,
     check_proposal,
     consent_statement,
-    consent_statements,
     federation_fingerprint,
     margins_statement,
-    margins_statements,
     mask_digest,
     own_place_of,
     presence_statement,
@@ -56,37 +54,50 @@ class ConsentRecord:
 
     Attributes
     ----------
-    proposal : what it consented to
+    body : what it consented to, as `encode_proposal` writes it
     said : when, in seconds since 1970
     until : when its consent ends; once it has seen everybody's, when the first of them ends
     agreed : whether it has seen everybody's consent
     asked : what was asked for in each place of the study ("release", "round 2"): fingerprint of the one request
     """
 
-    proposal: StudyProposal
+    body: str
     said: float
     until: float
     agreed: bool
     asked: dict[str, str]
 
+    @property
+    def proposal(self) -> StudyProposal:
+        return _read_proposal(self.body)[0]
+
+    @property
+    def digest(self) -> str:
+        """The proposal's fingerprint."""
+        return _read_proposal(self.body)[1]
+
     def to_dict(self) -> dict[str, Any]:
-        body = base64.b64encode(encode(ConsentRequest(self.proposal))).decode("ascii")
-        return {"proposal": body, "said": self.said, "until": self.until, "agreed": self.agreed, "asked": self.asked}
+        own = {"said": self.said, "until": self.until, "agreed": self.agreed, "asked": self.asked}
+        return {"proposal": self.body, **own}
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> ConsentRecord:
-        proposal = _read_proposal(raw["proposal"])
-        return cls(proposal, raw["said"], raw["until"], raw["agreed"], dict(raw["asked"]))
+        return cls(raw["proposal"], raw["said"], raw["until"], raw["agreed"], dict(raw["asked"]))
+
+
+def encode_proposal(proposal: StudyProposal) -> str:
+    """A proposal as text."""
+    return base64.b64encode(encode(ConsentRequest(proposal))).decode("ascii")
 
 
 @lru_cache(maxsize=64)
-def _read_proposal(body: str) -> StudyProposal:
-    """What `ConsentRecord.to_dict` wrote: the same at every request of a study, so nobody may change it."""
+def _read_proposal(body: str) -> tuple[StudyProposal, str]:
+    """A proposal and its fingerprint: the same at every request of a study, so nobody may change it."""
     request: ConsentRequest = decode(base64.b64decode(body), (ConsentRequest,))
     for value in vars(request.proposal).values():
         if isinstance(value, np.ndarray):
             value.flags.writeable = False
-    return request.proposal
+    return request.proposal, fingerprint(request.proposal)
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,7 +143,9 @@ class StudyConsents:
 
     def sign_margins(self, study: str, reply: GaussianMarginsReply) -> GaussianMarginsReply:
         """The reply with the party's signature of its margins in this study."""
-        return replace(reply, signature=self.authenticity.sign(margins_statement(self.agreed(study), reply)))
+        return replace(
+            reply, signature=self.authenticity.sign(margins_statement(self._agreed_record(study).digest, reply))
+        )
 
     def check(self, proposal: StudyProposal, presence: Presence) -> None:
         """ProtocolError unless this is the proposal that the party computes itself, about the cohort it knows."""
@@ -157,7 +170,7 @@ class StudyConsents:
                     f"party {self.party!r}: who is observed at {said.party!r} is not signed by that party"
                 )
         known = self._read(proposal.study)
-        if known is not None and fingerprint(known.proposal) != fingerprint(proposal):
+        if known is not None and known.digest != fingerprint(proposal):
             raise ProtocolError(f"party {self.party!r} has consented to another proposal in this study")
         capped = self.records.get(self._capped_name(proposal.study))
         if capped is not None and capped["proposal"] != fingerprint(proposal):
@@ -180,19 +193,20 @@ class StudyConsents:
         """The party's signed consent; `ask` raises unless policy and steward agree. A consent that lives is not asked
         for again. A new one has to be shown to everybody again, as theirs have.
         """
-        known = self._read(proposal.study)
+        known, digest = self._read(proposal.study), fingerprint(proposal)
         if known is None or self._is_over(known):
             ask()
             with _ONE_AT_A_TIME:  # read again: who took their time may have been asked twice, and said yes before
                 known = self._read(proposal.study)
                 if known is None or self._is_over(known):
                     now, kept = self.clock(), {} if known is None else known.asked
-                    known = ConsentRecord(proposal, now, now + self.days() * SECONDS_PER_DAY, False, kept)
+                    end = now + self.days() * SECONDS_PER_DAY
+                    known = ConsentRecord(encode_proposal(proposal), now, end, False, kept)
                     self._write(known)
-            if fingerprint(known.proposal) != fingerprint(proposal):
+            if known.digest != digest:
                 raise ProtocolError(f"party {self.party!r} has consented to another proposal in this study")
         own = known.said + self.days() * SECONDS_PER_DAY
-        return SignedConsent(self.party, own, self.authenticity.sign(consent_statement(self.party, proposal, own)))
+        return SignedConsent(self.party, own, self.authenticity.sign(consent_statement(self.party, digest, own)))
 
     def agree(self, study: str, consents: Sequence[SignedConsent]) -> None:
         """Everybody's consent to the proposal that this party consented to; ProtocolError where one is missing."""
@@ -204,8 +218,8 @@ class StudyConsents:
         names = [presence.party for presence in record.proposal.presence]
         if [consent.party for consent in consents] != names:
             raise ProtocolError(f"party {self.party!r}: expected the consent of each party, in their order")
-        messages = consent_statements(record.proposal, [(consent.party, consent.until) for consent in consents])
-        for consent, message in zip(consents, messages, strict=True):
+        for consent in consents:
+            message = consent_statement(consent.party, record.digest, consent.until)
             if not self.authenticity.verify(consent.party, message, consent.signature):
                 raise ProtocolError(
                     f"party {self.party!r}: {consent.party!r} has not consented to the proposal seen here"
@@ -243,13 +257,14 @@ class StudyConsents:
 
     def check_evidence(self, study: str, evidence: PlanEvidence) -> StudyProposal:
         """The agreed proposal, if masks and margins are those that their parties signed; ProtocolError otherwise."""
-        proposal = self.agreed(study)
+        record = self._agreed_record(study)
+        proposal = record.proposal
         if len(evidence.known) != len(proposal.presence) or len(evidence.margins) != len(proposal.presence):
             raise ProtocolError(f"party {self.party!r}: masks or margins of a party are missing")
-        said = zip(evidence.margins, margins_statements(proposal, evidence.margins), strict=True)
-        for presence, known, (margins, message) in zip(proposal.presence, evidence.known, said, strict=True):
+        for presence, known, margins in zip(proposal.presence, evidence.known, evidence.margins, strict=True):
             if known.shape != (proposal.n_subjects,) or mask_digest(known[:, None]) != presence.mask:
                 raise ProtocolError(f"party {self.party!r}: the mask of {presence.party!r} is not the one it signed")
+            message = margins_statement(record.digest, margins)
             signed = self.authenticity.verify(presence.party, message, margins.signature)
             if margins.party != presence.party or not signed:
                 raise ProtocolError(f"party {self.party!r}: the margins of {presence.party!r} are not signed by it")
