@@ -9,13 +9,17 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from threadpoolctl import threadpool_limits
 
+from benchmarks.coins import draw_bytes, draw_coins
 from benchmarks.timing import time_interleaved
 from verticopula import Synthesizer
 from verticopula.datasets import make_sme
+from verticopula.privacy.noise import SecureNoise
 from verticopula.stats.correlation import spearman_pairwise
 from verticopula.stats.em import PackedMoments, PatternMoments, em_step, find_patterns, gather_moments
 
 Floats = NDArray[np.float64]
+
+BITS_A_COIN = 4 + 8 / 2**4 + 64 / 2**12  # what `privacy/coins.py` draws for one, on average
 
 
 def measure_limits(n: int, repetitions: int) -> dict[str, dict[str, float]]:
@@ -26,6 +30,7 @@ def measure_limits(n: int, repetitions: int) -> dict[str, dict[str, float]]:
             "pairwise": _pairwise(n),
             "moments": _moments(n),
             "em": _em(n),
+            "coins": _coins(5_000 * n),
         }
         found = {}
         for name, (ours, limit) in tasks.items():
@@ -80,6 +85,12 @@ def _em(n: int) -> tuple[Callable[[], object], Callable[[], object]]:
 
     packed = PackedMoments.of(moments)
     return lambda: em_step(covariance, packed), limit
+
+
+def _coins(count: int) -> tuple[Callable[[], object], Callable[[], object]]:
+    """Coins; the random bits that they need, as keystream."""
+    noise = SecureNoise()
+    return lambda: draw_coins(count, noise.stream()), lambda: draw_bytes(round(count * BITS_A_COIN / 8), noise.stream())
 
 
 def count_operations(moments: PatternMoments) -> float:
