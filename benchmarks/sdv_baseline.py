@@ -1,7 +1,7 @@
 """SDV's side of the comparison. Runs inside SDV's own environment and imports nothing of ours.
 
 `python sdv_baseline.py TABLE.parquet SDTYPES.json DISTRIBUTION` prints a JSON object with the
-seconds of fitting and of sampling as many rows again. Imports, reading and metadata are not timed.
+processor seconds of fitting and of sampling as many rows again. Imports, reading and metadata are not timed.
 """
 
 import json
@@ -23,11 +23,11 @@ def time_sdv(table: pd.DataFrame, sdtypes: dict[str, str], distribution: str) ->
     columns = {name: {"sdtype": sdtype} for name, sdtype in sdtypes.items()}
     metadata = Metadata.load_from_dict({"tables": {TABLE: {"columns": columns}}})
     synthesizer = GaussianCopulaSynthesizer(metadata, default_distribution=distribution)
-    start = time.perf_counter()
+    start = time.process_time()
     synthesizer.fit({TABLE: table})
-    fitted = time.perf_counter()
+    fitted = time.process_time()
     sampled = synthesizer.sample(num_rows=len(table))[TABLE]
-    end = time.perf_counter()
+    end = time.process_time()
     if len(sampled) != len(table):
         raise RuntimeError(f"SDV returned {len(sampled)} rows instead of {len(table)}")
     return {"fit": fitted - start, "sample": end - fitted, "total": end - start}
