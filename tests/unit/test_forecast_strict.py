@@ -19,6 +19,7 @@ from verticopula.forecasting.expected_errors import Expected
 from verticopula.forecasting.forecast import forecast
 from verticopula.mpc.sums_plan import noise_deviation
 from verticopula.mpc.table_noise import table_deviation, tables_sensitivity
+from verticopula.schema.federation import Network
 from verticopula.schema.units import Unit
 
 
@@ -134,3 +135,15 @@ def test_the_command_has_strict_alone(call: Call, small: Federation, tmp_path: P
     ]
     said = call(*options, "--unit", "person")
     assert "what noise and sample alone leave" in said.out
+
+
+def test_a_forecast_says_what_the_federation_file_lacks_before_the_study_can_run() -> None:
+    named = make_federation({"bank": dict.fromkeys("abc", CONTINUOUS), "agency": dict.fromkeys("de", CONTINUOUS)})
+    unnamed = named.model_copy(update={"network": Network()})
+    lacking, complete = (
+        forecast(file, 2_000, 3.0, units=("person",), methods=("strict",)) for file in (unnamed, named)
+    )
+    assert "Before it can run: method 'strict' needs three that compute" in lacking.advice
+    assert "Before it can run" not in complete.advice
+    assert lacking.rows == complete.rows
+    assert "Before it can run" not in forecast(unnamed, 2_000, 3.0, methods=("vcds",)).advice

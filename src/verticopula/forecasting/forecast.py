@@ -26,7 +26,7 @@ from verticopula.schema.columns import ColumnKey
 from verticopula.schema.defaults import DEFAULT_DELTA, DEFAULT_ROUNDS, TYPICAL_CORRELATION
 from verticopula.schema.federation import Federation
 from verticopula.schema.methods import DEFAULT_METHOD, METHODS, STRICT, find_method, releases_sums
-from verticopula.schema.study_settings import can_have, check_parties
+from verticopula.schema.study_settings import can_have, check_parties, check_roles
 from verticopula.schema.units import Unit
 from verticopula.simulate.assumptions import AssumedPresence
 from verticopula.simulate.rank_simulation import (
@@ -134,7 +134,17 @@ def forecast(
             laws[method, unit] = strict_law_of(unit, raw, mu, by_name, n_subjects, epsilon, delta)
     ordered = tuple(found[method, unit] for unit in units for method in methods if (method, unit) in found)
     advice = advise(ordered, laws, typical_correlation, strict_possible=can_have(federation, STRICT))
-    return Forecast(n_subjects, epsilon, delta, typical_correlation, by_name, ordered, advice)
+    lacking = " ".join(dict.fromkeys(_lacking_roles(federation, method) for method in methods))
+    return Forecast(n_subjects, epsilon, delta, typical_correlation, by_name, ordered, f"{advice} {lacking}".strip())
+
+
+def _lacking_roles(federation: Federation, method: str) -> str:
+    """What has to be said in the federation file before the method can run; errors do not depend on it."""
+    try:
+        check_roles(federation, METHODS[method])
+    except SettingsError as reason:
+        return f"Before it can run: {reason}."
+    return ""
 
 
 def choose_rows(
