@@ -35,7 +35,7 @@ from verticopula.mpc.prime_field import PRIME, PRIME_WORD, Field, element, multi
 from verticopula.mpc.proof_rounds import VerifiedCells
 from verticopula.mpc.sums_plan import SumsPlan, count_rows, own_columns, own_features
 from verticopula.mpc.table_noise import check_pairs, table_bits
-from verticopula.mpc.verified_cells import NUMBERS_AT_ONCE, ShareReader, column_starts
+from verticopula.mpc.verified_cells import NUMBERS_AT_ONCE, NUMBERS_IN_CACHE, ShareReader, column_starts
 from verticopula.mpc.verified_sums import (
     TERM_FACTOR,
     combine_shares,
@@ -98,16 +98,25 @@ def _read_people(plan: SumsPlan, dealt: Mapping[str, VerifiedCells], present: Bo
     readers = {party: (ShareReader(c.held.first), ShareReader(c.held.second)) for party, c in dealt.items()}
     widths = {party: cells.held.statement.width for party, cells in dealt.items()}
     step = min(max(_PEOPLE_NUMBERS // sum(widths.values()), _FEWEST_PEOPLE), plan.pattern_of.size)
-    room = {party: np.empty((2, step, width), dtype=np.uint64) for party, width in widths.items()}
+    room = {party: np.empty((step, width), dtype=np.uint64) for party, width in widths.items()}
     for start in range(0, plan.pattern_of.size, step):
         patterns = plan.pattern_of[start : start + step]
         places, shares = {}, {}
         for number, (party, own) in enumerate(readers.items()):
             known = present[patterns, number]
             places[party] = np.where(known, np.cumsum(known) - 1, -1)
-            size = int(known.sum())
-            shares[party] = combine_shares(*(r.read(out[:size]) for r, out in zip(own, room[party], strict=True)))
+            shares[party] = _read_combined(*own, room[party][: int(known.sum())])
         yield _People(patterns, places, shares)
+
+
+def _read_combined(first: ShareReader, second: ShareReader, out: Field) -> Field:
+    """The next rows of two shares, combined; some at a time, which stay in the processor's cache."""
+    step = max(NUMBERS_IN_CACHE // out.shape[1], 1)
+    room = np.empty((min(step, len(out)), out.shape[1]), dtype=np.uint64)
+    for start in range(0, len(out), step):
+        part = out[start : start + step]
+        combine_shares(first.read(part), second.read(room[: len(part)]))
+    return out
 
 
 def _present(plan: SumsPlan, dealt: Mapping[str, VerifiedCells]) -> Bools:
