@@ -37,7 +37,8 @@ def _plane_factors() -> tuple[int, ...]:
         even, odd = (plus + minus) * half, (plus - minus) * half
         second = even - zero - infinity
         first = ((twice - 16 * zero - 4 * second - infinity) * half - odd) * third
-        return sum(c * base**power for power, c in enumerate((zero, first, second, odd - first, infinity))) % PRIME
+        coefficients = zero, first, second, odd - first, infinity
+        return int(sum(c * base**power for power, c in enumerate(coefficients)) % PRIME)
 
     return tuple(combine(*(int(plane == other) for other in range(PLANES))) for plane in range(PLANES))
 
@@ -140,7 +141,9 @@ def add_products(planes: Floats, left: int, right: int, rows: int, shape: tuple[
     for plane in range(PLANES):
         for i in range(0, first, TILE):
             for j in range(0, second, TILE):
-                multiply_tile(planes, left + (plane * first + i) * rows, right + (plane * second + j) * rows, rows, tile)
+                multiply_tile(
+                    planes, left + (plane * first + i) * rows, right + (plane * second + j) * rows, rows, tile
+                )
                 for a in range(i, min(i + TILE, shape[0])):
                     place = (plane * shape[0] + a) * shape[1]
                     for b in range(j, min(j + TILE, shape[1])):

@@ -5,7 +5,8 @@
 **The second opening** has a table for each chosen pair of columns: T = sum over people of x_a x_b', where x_a and x_b
 are the one-hot rows of the two columns. T counts those who are in cell i of one and in cell j of the other. Both rows
 are shared as S_0 + S_1 + S_2, the last indicator as 1 less the others, so a compute party's term is w Z_a'Z_b of its
-combined shares, as in the first opening. Products go through floating point and stay exact (`limb_products.py`). Rows of people whom one of the two parties does not know are 0.
+combined shares, as in the first opening. Products go through floating point and stay exact (`limb_products.py`). Rows
+of people whom one of the two parties does not know are 0.
 
 Shares are made some people at a time, and what has been added up is forgotten. Of these people, those of one presence
 pattern stand together, and nothing is multiplied where a party does not know them. Sums of elements depend on no order.

@@ -58,7 +58,9 @@ def _multiply_halves(first: np.uint64, second: np.uint64) -> np.uint64:
     other_low, other_high = second & half, second >> np.uint64(31)
     cross = low * other_high + high * other_low
     total = low * other_low + ((cross & middle) << np.uint64(31))
-    total = (total & PRIME_WORD) + (total >> np.uint64(61)) + (cross >> np.uint64(30)) + high * other_high * np.uint64(2)
+    total = (
+        (total & PRIME_WORD) + (total >> np.uint64(61)) + (cross >> np.uint64(30)) + high * other_high * np.uint64(2)
+    )
     total = (total & PRIME_WORD) + (total >> np.uint64(61))
     return min(total, total - PRIME_WORD)
 

@@ -15,6 +15,7 @@ from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_kernels import (
     SERIES_TERMS,
     STRONGEST_IN_SERIES,
+    TINY,
     count_marked,
     integrate_rectangles,
     interval_series,
@@ -28,7 +29,6 @@ from verticopula.stats.tilting.table_prior import (
     DEVIATION_SPREADS,
     ROUNDS,
     ROUNDS_NEARBY,
-    TINY,
     SideCache,
     TableReading,
     feature_variances,

@@ -40,7 +40,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-
 @dataclass(frozen=True)
 class TiltedFit:
     """A fitted model, and rows of it.
@@ -220,9 +219,7 @@ def _move_tilts(model: TiltedCopula, rows: RowSweeper, moving: MovingColumns) ->
     for j in moving.columns.tolist():
         column = model.columns[j]
         counts = np.bincount(rows.y[:, j], minlength=column.n_cells).astype(np.float64)
-        tilts[j] = np.clip(
-            tilts[j] + TUNING.margin_step * _log_ratio(column.shares * len(rows.y), counts), -most, most
-        )
+        tilts[j] = np.clip(tilts[j] + TUNING.margin_step * _log_ratio(column.shares * len(rows.y), counts), -most, most)
     return tuple(tilts)
 
 
@@ -269,9 +266,7 @@ def draw_rows(
     return rows
 
 
-def _finish(
-    model: TiltedCopula, rows: RowSweeper, targets: Mapping[Pair, Floats], rng: np.random.Generator
-) -> None:
+def _finish(model: TiltedCopula, rows: RowSweeper, targets: Mapping[Pair, Floats], rng: np.random.Generator) -> None:
     """Sweep rows through the final model, and take sampling error out of their tables."""
     moving = MovingColumns.of(model)
     if not moving.columns.size:
