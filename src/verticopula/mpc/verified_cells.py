@@ -56,7 +56,6 @@ NUMBERS_AT_ONCE = 2**20  # of a share, eight bytes each
 NUMBERS_IN_CACHE = 2**15  # of a share, so few that they stay in the processor's cache
 ROWS_MULTIPLE = 64  # of which a block of rows has a multiple, so that a proof's groups end with it
 _CODES_AT_ONCE = 2**16  # rows
-_MOST_CELLS = 2**16  # of a column: a cell's number has two bytes
 _VERSION = "verticopula verified cells 1"
 
 
@@ -108,7 +107,7 @@ def check_statement(statement: CellsStatement) -> None:
         raise ProtocolError("verified cells have three different compute parties, and openings count from 0")
     if statement.rows < 1 or not statement.cells or min(statement.cells) < 2:
         raise ProtocolError("verified cells need a row, and columns of at least two cells")
-    if statement.rows * sum(statement.cells) >= 2**40 or max(statement.cells) > _MOST_CELLS:
+    if statement.rows * sum(statement.cells) >= 2**40:
         raise ProtocolError("there are too many cells")
 
 
@@ -310,10 +309,10 @@ def _mark_cells(codes: Codes, starts: Ints, cells: Ints, out: Field) -> None:
 
 
 def digest_codes(codes: Codes) -> bytes:
-    """SHA-256 of all cell numbers, in two bytes each whatever type they have."""
+    """SHA-256 of all cell numbers, whatever type they have."""
     digest = hashlib.sha256()
     for start in range(0, len(codes), _CODES_AT_ONCE):
-        digest.update(np.ascontiguousarray(codes[start : start + _CODES_AT_ONCE]).astype("<u2").data)
+        digest.update(np.ascontiguousarray(codes[start : start + _CODES_AT_ONCE]).astype("<i8").data)
     forget_pages(codes)
     return digest.digest()
 

@@ -202,6 +202,28 @@ def products_of(features_a: Floats, table: Floats, features_b: Floats, out: Floa
             out[a, b] = total
 
 
+@njit(cache=True, nogil=True)
+def distances_taken(pairs: Ints, spreads: Floats, noises: Floats, shares: Floats, cells: Ints, factor: float) -> Floats:
+    """(m,) the total variation distance that each pair's table takes away, opened with noise of these variances.
+
+    Parameters
+    ----------
+    spreads : square roots of tau^2
+    shares : (p, c) of columns' cells, with so many `cells`
+    factor : distance of a table whose cells deviate by a standard deviation of 1
+    """
+    out = np.empty(len(pairs))
+    for number in range(len(pairs)):
+        a, b = pairs[number]
+        noise, total = noises[number], 0.0
+        for i in range(cells[a]):
+            for j in range(cells[b]):
+                before = spreads[number] * shares[a, i] * shares[b, j]
+                total += before - math.sqrt(before * before * noise / (before * before + noise))
+        out[number] = factor * total
+    return out
+
+
 # ---- counts ------------------------------------------------------------------------------
 
 
