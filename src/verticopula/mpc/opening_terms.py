@@ -241,19 +241,23 @@ def _split_columns(
     Some people at a time, whose numbers stay in the processor's cache, and without a branch for any of them.
     """
     known, value = np.empty(_SPLIT_ROWS, dtype=np.uint64), np.empty(_SPLIT_ROWS, dtype=np.uint64)
-    left, here = np.empty(_SPLIT_ROWS, dtype=np.uint64), np.empty(_SPLIT_ROWS, dtype=np.int64)
+    left, here = np.empty(_SPLIT_ROWS, dtype=np.uint64), np.empty(_SPLIT_ROWS, dtype=np.uint64)
+    numbers, width = share.reshape(-1), share.shape[1]
     for first in range(0, places.size, _SPLIT_ROWS):
         people = min(_SPLIT_ROWS, places.size - first)
         for row in range(people):
             known[row] = _ALL_BITS if places[first + row] >= 0 else np.uint64(0)
-            here[row] = max(places[first + row], 0)
+            here[row] = np.uint64(max(places[first + row], 0) * width)
         for column in range(starts.size):
             step = -(-sizes[column] // TILE) * TILE * places.size
             for row in range(people):
                 left[row] = known[row] & one
             for cell in range(sizes[column] - 1):
+                place = np.uint64(starts[column] + cell)
                 for row in range(people):
-                    value[row] = share[here[row], starts[column] + cell] & known[row]
+                    value[row] = numbers[here[row] + place]  # places are not counted from the end: they have no sign
+                for row in range(people):
+                    value[row] &= known[row]
                     less = left[row] < value[row]
                     left[row] += (PRIME_WORD & (np.uint64(0) - np.uint64(less))) - value[row]
                 write_planes(value[:people], begin[column] + cell * places.size + first, step, out)
