@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,8 +135,9 @@ def _match_means(unit: Floats, wanted: Floats) -> Floats:
         gradient = weight @ unit / total - wanted + ridge * slope
         return value, solve_triangular(root, gradient, lower=True)
 
-    options: dict[str, Any] = {"maxiter": TUNING.selection_steps, "gtol": _LEAST_GRADIENT, "ftol": 0.0}
-    found = minimize(lost, np.zeros(wanted.size), jac=True, method="L-BFGS-B", options=options)
+    start: Floats = np.zeros(wanted.size)
+    limits = {"maxiter": TUNING.selection_steps, "gtol": _LEAST_GRADIENT, "ftol": 0.0}
+    found = minimize(lost, start, jac=True, method="L-BFGS-B", options=limits)  # type: ignore[call-overload, unused-ignore]
     return np.asarray(solve_triangular(root, found.x, lower=True, trans="T"))
 
 

@@ -183,7 +183,8 @@ def weigh_products(
                     variance += own * own * (deviations[a, b] ** 2 + variances_a[a] * variances_b[b] * sampling)
             squares[i * n + j], noise[i * n + j] = value * value, variance
             sizes[i * n + j] = sizes_a[i] * sizes_b[j]
-    return likeliest_variance(squares, sizes, noise, spreads)
+    spread, gain = likeliest_variance(squares, sizes, noise, spreads)
+    return spread, gain
 
 
 @njit(cache=True, nogil=True)
