@@ -191,6 +191,7 @@ class ShareReader:
 
     def __init__(self, share: Share) -> None:
         self._share = share
+        self._body = None if share.body is None else np.asarray(share.body)  # views of mapped arrays cost more
         statement = share.statement
         size = statement.rows * statement.width
         self._added = [FieldStream(seed, size) for seed in share.added]
@@ -208,9 +209,9 @@ class ShareReader:
     def _read_some(self, out: Field) -> None:
         """So few that they stay in the processor's cache."""
         share, start, stop = self._share, self._done, self._done + len(out)
-        if share.body is not None:
+        if self._body is not None:
             width = ELEMENT_BYTES * share.statement.width
-            out[:] = share.body[start * width : stop * width].view("<u8").reshape(out.shape)
+            out[:] = self._body[start * width : stop * width].view("<u8").reshape(out.shape)
         elif share.codes is not None:
             write_numbers(share.statement, share.codes[start:stop], out)
         else:
