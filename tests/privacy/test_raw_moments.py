@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -463,6 +464,41 @@ def test_rows_cannot_be_computed_from_sums_of_many_columns() -> None:
     rounds = gather_second_moments(("a", "b"), ColumnKey("a", "x0"), asked, np.arange(60) % 3, "s")
     with pytest.raises(PolicyRefused, match="exact sums of 12 columns"):  # of its own, before they leave
         drive(rounds, InProcessTransport(handlers))
+
+
+def test_no_two_parties_are_told_that_a_third_one_has_no_columns() -> None:
+    """Products of every two parties' columns, one request after the other, are products of all columns."""
+    rng = np.random.default_rng(0)
+    columns = {name: [f"{name}{k}" for k in range(10)] for name in ("a", "b", "c")}
+    made = make_federation({name: {one: {"kind": "binary"} for one in own} for name, own in columns.items()})
+    frames = make_tables(made, {one: rng.integers(0, 2, 72) for own in columns.values() for one in own})
+    members = {
+        name: LocalParty(
+            table,
+            noise=Untouchable(),
+            policy=ALLOWED,
+            authenticity=shared_authenticity(b"k" * 16),
+            federation=made,
+        )
+        for name, table in align_tables(made, frames).items()
+    }
+    everybody: Any = {name: one.handle(MomentsKeyRequest("s")) for name, one in members.items()}
+    keys, asked = tuple(reply.key for reply in everybody.values()), np.ones(72, dtype=bool)
+    opened = []
+    for pair in (("a", "b"), ("a", "c"), ("b", "c")):
+        with suppress(PolicyRefused):
+            own: Any = {
+                name: one.handle(MomentsRequest("s", "a0" if name == "a" else None, asked, None, keys))
+                for name, one in members.items()
+            }
+            widths = tuple(10 if name in pair else 0 for name in members)
+            for name in pair:
+                place = list(members).index(name)
+                boxes = tuple(own[o].boxes[place - (i < place)] for i, o in enumerate(members) if o != name)
+                request = CrossMomentsRequest("s", MomentsRequest("s", None, asked, None, keys), widths, boxes)
+                request = replace(request, moments=replace(request.moments, response="a0" if name == "a" else None))
+                opened.append(members[name].handle(request))
+    assert opened == []
 
 
 def test_a_study_of_too_few_subjects_for_its_columns_is_not_asked_for() -> None:

@@ -142,7 +142,7 @@ class LocalParty:
             self.authenticity,
             self._record_moments,
             lambda: self.policy.min_subjects,
-            None if self.federation is None else {p.name: _most_features(p) for p in self.federation.parties},
+            None if self.federation is None else {p.name: _count_features(p) for p in self.federation.parties},
         )
         self._strict = StrictHandler(
             self.table,
@@ -486,6 +486,6 @@ def _price_of(entry: Release) -> tuple[object, ...]:
     return entry.table, entry.column, entry.what, *price, entry.noise, entry.bounds
 
 
-def _most_features(party: Party) -> int:
-    """How many columns a party can have in a regression, the response among them."""
-    return sum(len(code_schema_column(column).names) for column in party.columns) + 1
+def _count_features(party: Party) -> int:
+    """How many columns a party has in a regression."""
+    return sum(len(code_schema_column(column).names) for column in party.columns)
