@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import kstest
 
+from tests.agreements import place_request
 from tests.builders import CONTINUOUS, make_federation, make_tables
 from tests.members import KEY, make_member, make_members
 from tests.privacy.member_study import RAW, agree_in, answered, member, opening, place_of, proposal_for
@@ -609,6 +611,41 @@ def test_one_set_of_sums_is_made_in_a_study() -> None:
         one.handle(replace(first, subjects=np.arange(120) < 59))
     assert encode(one.handle(first)) == encode(reply)  # type: ignore[arg-type]
     assert len(one.vault.ledger) == paid == 2
+
+
+def sums_of(one: Member, study: str, subjects: NDArray[np.bool_]) -> MomentsReply:
+    """What a coordinator that has everybody's consent gets over some subjects, in a study of their own."""
+    opened = answered(one.handle(opening(study, method="raw-glm")))
+    one.handle(place_request(study, opened.hashes))
+    agree_in(one, study, method="raw-glm", subjects=subjects, variant=MOMENTS_VARIANT)
+    key: Any = one.handle(MomentsKeyRequest(study))
+    others = (SealedChannel(study, name, bytes(32), shared_authenticity(KEY)) for name in ("right", "third"))
+    keys = (key.key, *(other.sign_public_key() for other in others))
+    reply = one.handle(MomentsRequest(study, "y", subjects, None, keys))
+    assert isinstance(reply, MomentsReply)
+    return reply
+
+
+def test_no_row_follows_from_the_sums_of_two_studies() -> None:
+    """Whoever is left out, and though every study has places of its own: the rest of a sum is one person's row."""
+    one, everybody = member("left", policy=RAW), np.ones(120, dtype=bool)
+    sums_of(one, "first", everybody)
+    with pytest.raises(PolicyRefused, match="at least 20 have to differ"):
+        sums_of(one, "second", np.arange(120) != 7)  # 120 and 119 times both means differ by somebody's exact values
+    assert len(one.vault.ledger) == 2
+    sums_of(one, "third", everybody)
+    sums_of(one, "fourth", np.arange(120) < 100)
+    assert len(one.vault.ledger) == 6
+
+
+def test_no_row_follows_from_the_sums_of_a_table_in_which_one_value_has_changed() -> None:
+    one, everybody = member("left", policy=RAW), np.ones(120, dtype=bool)
+    sums_of(one, "first", everybody)
+    frame = member_tables()["left"]
+    changed = frame.with_columns(a=pl.when(pl.int_range(pl.len()) == 5).then(0.5).otherwise(pl.col("a")))
+    other = make_member(member_federation(), "left", changed, policy=RAW, vault=one.vault)
+    with pytest.raises(PolicyRefused, match="at least 20 have to differ"):
+        sums_of(other, "second", everybody)
 
 
 def run_by(operator: str) -> Federation:

@@ -386,6 +386,7 @@ class Member:
             charging=self._charging(**_asked_by(record), requester=record.requester, purpose=record.purpose),
             consents=self._consents(record),
             ask_steward=partial(self._ask_about, record),
+            ids=partial(self._rows.ids_of, record),
         )
 
     def _noise(self, seed: int | None) -> Noise:

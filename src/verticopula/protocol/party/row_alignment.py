@@ -183,6 +183,13 @@ class RowAlignment:
         positions[self._by_id] = record.positions
         return self._table.in_cohort(record.n_subjects, positions)
 
+    def ids_of(self, record: JoinedStudy, subjects: NDArray[np.bool_]) -> list[str]:
+        """The ids of some subjects of the cohort, all of them in the table."""
+        row_at = np.zeros(record.n_subjects, dtype=np.int64)
+        row_at[record.positions] = self._by_id  # positions are in the order of the ids
+        found: list[str] = self._table.ids.gather(row_at[subjects]).to_list()
+        return found
+
     def _check_cohort(self, request: PlaceRequest, record: JoinedStudy, own: NDArray[np.uint8]) -> None:
         """ProtocolError unless the cohort's list has this party's rows where it is told they are, and nobody twice.
 
