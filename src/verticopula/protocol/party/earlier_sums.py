@@ -4,7 +4,8 @@ The difference of two sums is a sum over those who are in one alone. A study has
 leave out one subject in the next one, any one, and would have a row of exact values.
 
 What is kept of rows are keyed hashes in buckets, the exclusive or of those in the same one. Two sketches differ in no
-more buckets than there are rows in one of both sets alone. So where they differ in enough buckets, enough rows do.
+more buckets than there are rows in one of both sets alone. So where they differ in enough buckets, enough rows do. Two
+rows may stand in one bucket, so a few more than enough are needed at times.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import PolicyRefused
+from verticopula.mpc.sealed_messages import SECRET_BYTES
 from verticopula.privacy.policy import FEWEST_IN_SUMS
 from verticopula.storage.id_sketch import hash_people
 from verticopula.storage.record_store import RecordStore
@@ -30,8 +32,7 @@ Sketch = NDArray[np.uint32]
 
 _RECORD = "rows of exact sums"
 _BUCKETS = 1024
-_KEY_BYTES = 32
-_ONE_AT_A_TIME = threading.Lock()  # from reading the record to writing it
+_ADDING = threading.Lock()  # from reading the record to writing it
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,8 +79,8 @@ class EarlierSums:
         party : for the message
         rows : of the sums
         """
-        with _ONE_AT_A_TIME:
-            kept = self.records.get(_RECORD) or {"key": secrets.token_hex(_KEY_BYTES), "made": []}
+        with _ADDING:
+            kept = self.records.get(_RECORD) or {"key": secrets.token_hex(SECRET_BYTES), "made": []}
             new = rows.sketches(bytes.fromhex(kept["key"]))
             said = [_write(sketch) for sketch in new]
             if any(_are_nearly_same(new, [_read(text) for text in made]) for made in kept["made"] if made != said):
