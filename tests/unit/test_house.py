@@ -216,6 +216,32 @@ def test_nothing_lies_there_that_no_command_and_no_export_reaches() -> None:
     assert sorted(set(bodies) - reached) == []
 
 
+def test_no_constant_and_no_abbreviation_is_read_by_tests_only() -> None:
+    """Read where it stands, or imported from there by name."""
+    imported = {
+        (node.module, alias.name)
+        for _, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    unread = [
+        f"{path}: {name}"
+        for path, tree in trees()
+        for name, _ in assigned(tree)
+        if not name.startswith("__") and name not in read_in(tree) and (module_of(path), name) not in imported
+    ]
+    assert unread == []
+
+
+def read_in(tree: ast.Module) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def module_of(path: Path) -> str:
+    return ".".join(["verticopula", *path.with_suffix("").parts]).removesuffix(".__init__")
+
+
 def test_no_method_and_no_field_is_read_by_tests_only() -> None:
     """By names, like the rule above. What only users read stands in some page, as code."""
     pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md"))
