@@ -13,7 +13,7 @@ import numpy as np
 
 from verticopula.protocol.array_bytes import array_pieces
 from verticopula.protocol.consent_messages import AgreementAnswer, AgreementMessage
-from verticopula.protocol.message_fields import kind_name, sent_fields
+from verticopula.protocol.message_fields import kind_name, kinds_of, sent_fields
 from verticopula.protocol.printed_messages import PrintedReply, PrintedRequest
 from verticopula.protocol.rank_messages import CompletedRanksReply, CompletedRanksRequest, ReleaseReply, ReleaseRequest
 from verticopula.protocol.regression_messages import RegressionReply, RegressionRequest
@@ -45,7 +45,8 @@ Reply = (
     | SecureReply
     | StudyReply
 )
-
+REQUEST_KINDS = kinds_of(Request)  # what a party is asked
+REPLY_KINDS = kinds_of(Reply)  # and what it replies
 
 _PLAIN = (str, float, int, bool)
 

@@ -33,7 +33,6 @@ from verticopula.stats.tilting.tilted_model import Pair, TiltedCopula, calibrate
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _ROUNDS, _FEW_ROUNDS = 20, 3  # of proportional fitting, where margins are far off and where they are not
 
