@@ -22,17 +22,15 @@ from verticopula.cli.study_inputs import (
     PartyQuery,
     PasswordFile,
     QueryTimeout,
-    show_marks,
+    say_marks,
 )
 from verticopula.engine.engine_address import LOCAL_ENGINE, EngineAddress, parse_engine
 from verticopula.errors import SettingsError
 from verticopula.schema.methods import DEFAULT_METHOD
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from verticopula.data.engine_table import EngineTable
     from verticopula.data.table_source import TableSource
+    from verticopula.data.tables import RawTable
     from verticopula.network.kit.startup_kit import Kit
     from verticopula.protocol.party.member import Member
     from verticopula.protocol.party.refreshed_member import ReadableTable
@@ -169,15 +167,15 @@ def join(
     os._exit(0)
 
 
-def _open_source(
-    own: Kit, place: TableSource, address: EngineAddress | None
-) -> tuple[ReadableTable, pl.DataFrame | EngineTable]:
+def _open_source(own: Kit, place: TableSource, address: EngineAddress | None) -> tuple[ReadableTable, RawTable]:
     """Where the party's table is, and the table as it is now: in this process, or with the workers of its engine."""
     from verticopula.data.engine_source import EngineSource
     from verticopula.engine.dask_engine import DaskEngine
 
     if address is None:
-        return place, show_marks({own.name: place.load()})[own.name]
+        table, mark = place.open()
+        say_marks({own.name: mark})
+        return place, table
     source = EngineSource.of(DaskEngine(address), place, own.id_key())
     return source, source.read()
 
