@@ -120,7 +120,7 @@ def ledger_snapshot(
     study = Federation.from_toml(federation)
     if party not in {known.name for known in study.parties}:
         raise SettingsError(f"no party {party!r} in {federation}")
-    table = party_source(party, data, database.query, database.password_file, database.query_timeout).read()
+    table = party_source(party, data, database.query, database.password_file, database.query_timeout).load().table
     own = study.party(party)
     versions = read_withdrawals(vault).versions(table, study.id.name)
     digests = [digest_with_secret(vault, OwnTable.check(own, one, study.id)) for one in versions]

@@ -15,16 +15,14 @@ import typer
 from verticopula.cli.option_records import with_options
 from verticopula.cli.service_options import LogStyle, ServiceOptions, ends_in_log, serve_metrics
 from verticopula.cli.shared_options import Quiet, need_flare
-from verticopula.cli.study_inputs import EngineOptions, PartyData, PartyDatabaseOptions, show_marks
+from verticopula.cli.study_inputs import EngineOptions, PartyData, PartyDatabaseOptions, say_marks
 from verticopula.engine.engine_address import EngineAddress
 from verticopula.errors import SettingsError
 from verticopula.schema.methods import DEFAULT_METHOD
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from verticopula.data.engine_table import EngineTable
     from verticopula.data.table_source import TableSource
+    from verticopula.data.tables import RawTable
     from verticopula.network.kit.startup_kit import Kit
     from verticopula.protocol.party.member import Member
     from verticopula.protocol.party.refreshed_member import ReadableTable
@@ -158,15 +156,15 @@ def join(
     os._exit(0)
 
 
-def _open_source(
-    own: Kit, place: TableSource, address: EngineAddress | None
-) -> tuple[ReadableTable, pl.DataFrame | EngineTable]:
+def _open_source(own: Kit, place: TableSource, address: EngineAddress | None) -> tuple[ReadableTable, RawTable]:
     """Where the party's table is, and the table as it is now: in this process, or with the workers of its engine."""
     from verticopula.data.engine_source import EngineSource
     from verticopula.engine.dask_engine import DaskEngine
 
     if address is None:
-        return place, show_marks({own.name: place.load()})[own.name]
+        table, mark = place.open()
+        say_marks({own.name: mark})
+        return place, table
     source = EngineSource.of(DaskEngine(address), place, own.id_key())
     return source, source.read()
 

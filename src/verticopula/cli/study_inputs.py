@@ -206,17 +206,18 @@ def open_engine_tables(
         raise SettingsError("--engine reads Parquet files; this --data is a database")
     opened = open_on_engine(engine, files)
     marks = engine.fetch([engine.submit(read_file_mark, path.absolute()) for path in files.values()])
-    _say_marks(dict(zip(files, marks, strict=True)))
+    say_marks(dict(zip(files, marks, strict=True)))
     return opened
 
 
 def show_marks(loaded: Mapping[str, LoadedTable]) -> dict[str, pl.DataFrame]:
     """The tables; of those that are marked as synthetic, a word on the screen."""
-    _say_marks({party: found.mark for party, found in loaded.items()})
+    say_marks({party: found.mark for party, found in loaded.items()})
     return {party: found.table for party, found in loaded.items()}
 
 
-def _say_marks(marks: Mapping[str, SyntheticMark | None]) -> None:
+def say_marks(marks: Mapping[str, SyntheticMark | None]) -> None:
+    """A word on the screen about every table that is marked as synthetic."""
     console = Console(stderr=True)
     for party, mark in marks.items():
         if mark is not None:
