@@ -10,12 +10,12 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.stats import chi2
 
 from verticopula.errors import ProtocolError
-from verticopula.mpc import prime_field
+from verticopula.mpc import limb_products
+from verticopula.mpc.limb_products import GramSum, cross_product
 from verticopula.mpc.prime_field import (
     HALF,
     PRIME,
     FieldStream,
-    GramSum,
     add,
     decode_signed,
     draw_field,
@@ -92,27 +92,42 @@ def test_weighted_gram_matrices_are_exact(matrix: np.ndarray, data: st.DataObjec
     assert weighted_gram(matrix, weights).tolist() == exact.tolist()
 
 
-@pytest.mark.parametrize("rows", [2047, 2048, 2049, 5000])
-def test_long_gram_matrices_of_the_largest_limbs_are_exact(rows: int) -> None:
-    """The highest limb of p - 1 is the largest there is."""
-    matrix = np.full((rows, 3), PRIME - 1, dtype=np.uint64)
-    matrix[:, 1] = 2**61 - 2**40 - 1
-    matrix[:, 2] = np.arange(rows) * 2**40 % PRIME
+@given(MATRICES, st.integers(1, 9), st.integers(0, 2**32))
+def test_products_of_two_matrices_are_exact(first: np.ndarray, width: int, seed: int) -> None:
+    second = np.random.default_rng(seed).integers(0, PRIME, (len(first), width), dtype=np.uint64)
+    exact = (first.astype(object).T @ second.astype(object)) % PRIME
+    assert cross_product(first, second).tolist() == exact.tolist()
+
+
+EXTREMES = [
+    PRIME - 1,
+    HALF - 1,  # the highest limb is largest
+    HALF,
+    2**59 + 2**39 + 2**19,
+    PRIME - (2**39 + 2**19),  # limbs of one sign, and of different ones
+    2**39 - 2**19,
+    HALF - 2**39 - 2**19,
+    PRIME - (HALF - 2**39 - 2**19),
+]
+
+
+@pytest.mark.parametrize("rows", [511, 512, 513, 1200])
+def test_long_gram_matrices_of_the_largest_planes_are_exact(rows: int) -> None:
+    matrix = np.tile(as_field(EXTREMES), (rows, 1))
     assert gram(matrix).tolist() == exact_gram(matrix).tolist()
+    assert cross_product(matrix[:, ::-1], matrix).tolist() == exact_gram(matrix)[::-1].tolist()
 
 
-def test_sums_of_four_million_rows_are_exact() -> None:
-    """More blocks than add up below 2^64."""
-    rows = 2_048 * 2_060
-    assert gram(np.full((rows, 1), PRIME - 1, dtype=np.uint64)).tolist() == [[rows]]
+def test_sums_of_half_a_million_rows_are_exact() -> None:
+    """More blocks than add up below 2^63."""
+    rows = limb_products.PLANE_ROWS * (2 * limb_products.BLOCKS_AT_ONCE + 3)
+    assert gram(np.full((rows, 1), HALF - 1, dtype=np.uint64)).tolist() == [[rows * (HALF - 1) ** 2 % PRIME]]
 
 
 def test_block_sizes_leave_no_room_for_rounding() -> None:
-    largest = 2**21 - 1  # of the highest limb
-    assert prime_field.BLOCK_ROWS * largest**2 < 2**53
-    signed = 2**19 + 2**20 + 1  # of the sum of two signed limbs
-    assert prime_field.BLOCK_ROWS * signed**2 < 2**53
-    assert prime_field.BLOCKS_AT_ONCE * prime_field.BLOCK_ROWS * signed**2 + PRIME < 2**63
+    largest = 4 * 2**19 + 2 * 2**19 + 2**20  # of a plane: 4A + 2B + C
+    assert limb_products.PLANE_ROWS * largest**2 <= 2**53
+    assert limb_products.BLOCKS_AT_ONCE * 2**53 + PRIME < 2**63
 
 
 @given(st.integers(1, 6), st.integers(0, 2**32))
@@ -125,7 +140,6 @@ def test_blocks_with_some_of_the_columns_add_up(n_blocks: int, seed: int) -> Non
         found.add(block, columns)
         expected[np.ix_(columns, columns)] += block.astype(object).T @ block.astype(object)
     assert found.total().tolist() == (expected % PRIME).tolist()
-    assert prime_field.BLOCKS_AT_ONCE * 2**53 + PRIME < 2**64
 
 
 @given(st.lists(st.integers(-(HALF - 1), HALF - 1) | st.sampled_from([-(HALF - 1), HALF - 1]), max_size=20))
@@ -178,7 +192,7 @@ class Scripted(Keystream):
     def __init__(self, words: list[int]) -> None:
         self._left = words
 
-    def words(self, count: int) -> np.ndarray:
+    def words(self, count: int, room: np.ndarray | None = None) -> np.ndarray:
         taken, self._left = self._left[:count], self._left[count:]
         return np.array(taken, dtype=np.uint64)
 

@@ -20,7 +20,8 @@ from verticopula.mpc.masked_products import (
     product_bits,
     round_columns,
 )
-from verticopula.mpc.prime_field import HALF, PRIME, cross_product, encode_signed, subtract, weighted_gram
+from verticopula.mpc.limb_products import cross_product
+from verticopula.mpc.prime_field import HALF, PRIME, encode_signed, subtract, weighted_gram
 
 Ints = NDArray[np.int64]
 SEEDS, KEY = (b"first seed 16 by", b"second seed 16 b"), b"the common key 1"

@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError, SettingsError
+from verticopula.mpc.limb_products import cross_product
 from verticopula.mpc.prime_field import (
     HALF,
     PRIME,
     Field,
     Ints,
     add,
-    cross_product,
     decode_signed,
     encode_signed,
     expand_field,

@@ -5,8 +5,7 @@
 **The second opening** has a table for each chosen pair of columns: T = sum over people of x_a x_b', where x_a and x_b
 are the one-hot rows of the two columns. T counts those who are in cell i of one and in cell j of the other. Both rows
 are shared as S_0 + S_1 + S_2, the last indicator as 1 less the others, so a compute party's term is w Z_a'Z_b of its
-combined shares, as in the first opening. Elements are split into limbs, and products go through floating point and
-stay exact (`prime_field.py`). Rows of people whom one of the two parties does not know are 0.
+combined shares, as in the first opening. Products go through floating point and stay exact (`limb_products.py`). Rows of people whom one of the two parties does not know are 0.
 
 Shares are made some people at a time, and what has been added up is forgotten. Of these people, those of one presence
 pattern stand together, and nothing is multiplied where a party does not know them. Sums of elements depend on no order.
@@ -22,19 +21,17 @@ from numba import njit
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError
-from verticopula.mpc.prime_field import (
-    BLOCK_ROWS,
+from verticopula.mpc.limb_products import (
     BLOCKS_AT_ONCE,
-    LIMB_BITS,
-    LIMB_MASK,
-    LIMBS,
-    PRIME,
-    PRIME_WORD,
-    Field,
-    element,
-    join_limbs,
-    multiply,
+    PLANE_ROWS,
+    PLANES,
+    TILE,
+    add_products,
+    join_planes,
+    padded,
+    write_planes,
 )
+from verticopula.mpc.prime_field import PRIME, PRIME_WORD, Field, element, multiply
 from verticopula.mpc.proof_rounds import VerifiedCells
 from verticopula.mpc.sums_plan import SumsPlan, count_rows, own_columns, own_features
 from verticopula.mpc.table_noise import check_pairs, table_bits
@@ -57,7 +54,7 @@ _FEWEST_PEOPLE = 1024  # at a time, however many numbers they have
 _FEWEST_ALIKE = 128  # people of one pattern; where there are fewer, patterns are put together
 _SPLIT_ROWS = 64  # people whose numbers stay in the processor's cache
 _ALL_BITS = np.uint64(2**64 - 1)
-_TABLE_ROWS = BLOCK_ROWS // 4  # rows whose limbs of some columns stay in the processor's cache
+_RECORDS_AT_ONCE = 2048
 
 
 # ---- people ------------------------------------------------------------------------------
@@ -146,12 +143,12 @@ def _record_blocks(plan: SumsPlan, dealt: Mapping[str, VerifiedCells]) -> Iterat
     ends = np.cumsum([0, *(sum(table.shape[1] for table in own_features(plan, party)) for party in plan.parties)])
     columns = {party: np.arange(*ends[number : number + 2]) for number, party in enumerate(plan.parties)}
     ones = {party: weight_of_zeroth(cells.held.index) for party, cells in dealt.items()}
-    room = np.empty(BLOCK_ROWS * plan.width, dtype=np.uint64)
+    room = np.empty(_RECORDS_AT_ONCE * plan.width, dtype=np.uint64)
     for people in _read_people(plan, dealt, present):
         for alike, parties in people.alike(present):
             own = np.concatenate([columns[party] for party in parties])
-            for start in range(0, alike.size, BLOCK_ROWS):
-                rows = alike[start : start + BLOCK_ROWS]
+            for start in range(0, alike.size, _RECORDS_AT_ONCE):
+                rows = alike[start : start + _RECORDS_AT_ONCE]
                 records, offset = room[: rows.size * own.size].reshape(rows.size, own.size), 0
                 records[:] = 0
                 for party in parties:
@@ -186,12 +183,13 @@ def _count_tables(plan: SumsPlan, dealt: Mapping[str, VerifiedCells], pairs: Int
     """A compute party's term of every table, without noise, and not multiplied by anything."""
     present = _present(plan, dealt)
     sizes = np.array([len(table) for table in plan.features])
-    ends = np.cumsum([0, *(LIMBS**2 * sizes[pairs].prod(axis=1))])
+    spaces = np.array([padded(size) for size in sizes])
+    ends = np.cumsum([0, *(PLANES * sizes[pairs].prod(axis=1))])
     sums = np.zeros(ends[-1], dtype=np.int64)
     used = np.unique(pairs)
     columns = {party: used[plan.owners[used] == plan.parties.index(party)] for party in dealt}
-    room = np.empty(_TABLE_ROWS * LIMBS * int(sizes[used].sum()))
-    begin = np.zeros(len(sizes), dtype=np.int64)  # where a column's limbs are in `room`
+    room = np.empty(PLANE_ROWS * PLANES * int(spaces[used].sum()))
+    begin = np.zeros(len(sizes), dtype=np.int64)  # where a column's planes are in `room`
     blocks = 0
     for people in _read_people(plan, dealt, present):
         for alike, parties in people.alike(present):
@@ -199,24 +197,23 @@ def _count_tables(plan: SumsPlan, dealt: Mapping[str, VerifiedCells], pairs: Int
             wanted = np.flatnonzero(np.isin(pairs, here).all(axis=1))
             if not wanted.size:
                 continue
-            for start in range(0, alike.size, _TABLE_ROWS):
-                rows = alike[start : start + _TABLE_ROWS]
-                begin[here] = rows.size * LIMBS * (np.cumsum(sizes[here]) - sizes[here])
+            for start in range(0, alike.size, PLANE_ROWS):
+                rows = alike[start : start + PLANE_ROWS]
+                begin[here] = rows.size * PLANES * (np.cumsum(spaces[here]) - spaces[here])
                 for party in parties:
                     _split_party(plan, dealt[party], people, rows, columns[party], begin, room)
-                _multiply_tables(room, rows.size, begin, LIMBS * sizes, pairs[wanted], ends[wanted], sums)
+                _multiply_tables(room, rows.size, begin, sizes, pairs[wanted], ends[wanted], sums)
                 blocks += 1
                 if blocks % BLOCKS_AT_ONCE == 0:
                     sums %= PRIME
-    parts = np.mod(sums, PRIME).astype(np.uint64)
     for (a, b), start, stop in zip(pairs.tolist(), ends[:-1], ends[1:], strict=True):
-        yield join_limbs(parts[start:stop].reshape(LIMBS * sizes[a], LIMBS * sizes[b]))
+        yield join_planes(sums[start:stop].reshape(PLANES, sizes[a], sizes[b]))
 
 
 def _split_party(
     plan: SumsPlan, cells: VerifiedCells, people: _People, rows: Ints, columns: Ints, begin: Ints, room: Floats
 ) -> None:
-    """Limbs of the combined shares of the one-hot rows of a party's columns."""
+    """Planes of the combined shares of the one-hot rows of a party's columns."""
     party = cells.held.statement.dealer
     own = columns - own_columns(plan, party).start
     starts = np.array(column_starts(cells.held.statement))[own]
@@ -229,7 +226,7 @@ def _split_party(
 def _split_columns(
     share: Field, places: Ints, starts: Ints, sizes: Ints, begin: Ints, one: np.uint64, out: Floats
 ) -> None:
-    """Limbs of columns' one-hot rows: the lowest ones of all cells first; of each limb of a cell, all people's.
+    """Planes of columns' one-hot rows, as `limb_products.add_products` takes them.
 
     Some people at a time, whose numbers stay in the processor's cache, and without a branch for any of them.
     """
@@ -241,7 +238,7 @@ def _split_columns(
             known[row] = _ALL_BITS if places[first + row] >= 0 else np.uint64(0)
             here[row] = max(places[first + row], 0)
         for column in range(starts.size):
-            step = sizes[column] * places.size
+            step = -(-sizes[column] // TILE) * TILE * places.size
             for row in range(people):
                 left[row] = known[row] & one
             for cell in range(sizes[column] - 1):
@@ -249,29 +246,21 @@ def _split_columns(
                     value[row] = share[here[row], starts[column] + cell] & known[row]
                     less = left[row] < value[row]
                     left[row] += (PRIME_WORD & (np.uint64(0) - np.uint64(less))) - value[row]
-                _write_limbs(value[:people], begin[column] + cell * places.size + first, step, out)
-            _write_limbs(left[:people], begin[column] + step - places.size + first, step, out)
+                write_planes(value[:people], begin[column] + cell * places.size + first, step, out)
+            write_planes(left[:people], begin[column] + (sizes[column] - 1) * places.size + first, step, out)
+    for column in range(starts.size):
+        step = -(-sizes[column] // TILE) * TILE * places.size
+        for plane in range(PLANES):
+            out[begin[column] + plane * step + sizes[column] * places.size : begin[column] + (plane + 1) * step] = 0.0
 
 
 @njit(cache=True, nogil=True)
-def _write_limbs(values: Field, start: int, step: int, out: Floats) -> None:
-    for row in range(values.size):
-        value = values[row]
-        out[start + row] = np.float64(np.int64(value & LIMB_MASK))
-        out[start + step + row] = np.float64(np.int64((value >> np.uint64(LIMB_BITS)) & LIMB_MASK))
-        out[start + 2 * step + row] = np.float64(np.int64(value >> np.uint64(2 * LIMB_BITS)))
-
-
-@njit(cache=True, nogil=True)
-def _multiply_tables(limbs: Floats, rows: int, begin: Ints, sizes: Ints, pairs: Ints, places: Ints, sums: Ints) -> None:
-    """Add each pair's products of limbs to what is there."""
+def _multiply_tables(
+    planes: Floats, rows: int, begin: Ints, sizes: Ints, pairs: Ints, places: Ints, sums: Ints
+) -> None:
+    """Add each pair's products of planes to what is there."""
     for number in range(len(pairs)):
         a, b = pairs[number]
-        left, right = slice(begin[a], begin[a] + rows * sizes[a]), slice(begin[b], begin[b] + rows * sizes[b])
-        shape_a, shape_b = (sizes[a], rows), (sizes[b], rows)
-        products = np.dot(limbs[left].reshape(shape_a), limbs[right].reshape(shape_b).T)
         place = places[number]
-        for i in range(sizes[a]):
-            for j in range(sizes[b]):
-                sums[place] += np.int64(products[i, j])
-                place += 1
+        here = sums[place : place + PLANES * sizes[a] * sizes[b]]
+        add_products(planes, begin[a], begin[b], rows, (sizes[a], sizes[b]), here)

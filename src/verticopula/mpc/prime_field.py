@@ -1,8 +1,7 @@
 """Arithmetic modulo the prime p = 2^61 - 1, on arrays of unsigned 64-bit numbers below p.
 
-A product has at most 122 bits, and 2^61 = 1 modulo p: the product is its lower 61 bits plus the rest. Gram matrices
-go through floating point and stay exact: an element is split into limbs of 20, 20 and 21 bits, and sums of 2048
-products of two limbs are below 2^53.
+A product has at most 122 bits, and 2^61 = 1 modulo p: the product is its lower 61 bits plus the rest. Sums of many
+products are in `limb_products.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from verticopula.errors import ProtocolError
-from verticopula.privacy.noise import Keystream
+from verticopula.privacy.noise import KEYSTREAM_SPARE, Keystream
 
 Field = NDArray[np.uint64]
 Ints = NDArray[np.int64]
@@ -26,13 +25,8 @@ HALF = 2**60  # signed numbers are those below it in absolute value
 ELEMENT_BYTES = 8
 FIELD_SEED_BYTES = 16
 _BITS = 61
-LIMB_BITS = 20
-LIMBS = 3
-BLOCK_ROWS = 2048  # rows whose products of limbs add up below 2^53
-BLOCKS_AT_ONCE = 1024  # blocks whose sums add up below 2^63
 _DRAWN = 2**14  # elements drawn at a time; part of what a seed means
 PRIME_WORD = np.uint64(PRIME)
-LIMB_MASK = np.uint64(2**LIMB_BITS - 1)
 
 
 @intrinsic
@@ -158,9 +152,14 @@ def unpack_field(data: bytes, shape: tuple[int, ...]) -> Field:
 # ---- uniform elements --------------------------------------------------------------------
 
 
-def draw_field(stream: Keystream, count: int) -> Field:
-    """`count` uniform elements: 61 bits of a word each; the one value that is too large is drawn again."""
-    values = stream.words(count)
+def draw_field(stream: Keystream, count: int, room: NDArray[np.uint8] | None = None) -> Field:
+    """`count` uniform elements: 61 bits of a word each; the one value that is too large is drawn again.
+
+    Parameters
+    ----------
+    room : where they may be written; None for fresh memory
+    """
+    values = stream.words(count, room)
     if _keep_bits(values):
         again = np.flatnonzero(values == PRIME_WORD)
         while again.size:
@@ -195,6 +194,7 @@ class FieldStream:
             raise ProtocolError(f"a seed has {FIELD_SEED_BYTES} bytes")
         self._stream = Keystream(seed)
         self._to_draw = size
+        self._room = np.empty(ELEMENT_BYTES * min(_DRAWN, size) + KEYSTREAM_SPARE, dtype=np.uint8)
         self._drawn = np.empty(0, dtype=np.uint64)  # small enough to stay in the processor's cache
 
     def add_to(self, out: Field) -> None:
@@ -209,7 +209,7 @@ class FieldStream:
         flat, done = out.reshape(-1), 0
         while done < flat.size:
             if not self._drawn.size:
-                self._drawn = draw_field(self._stream, min(_DRAWN, self._to_draw))
+                self._drawn = draw_field(self._stream, min(_DRAWN, self._to_draw), self._room)
                 self._to_draw -= self._drawn.size
             part = flat[done : done + self._drawn.size]
             operation(part, self._drawn[: part.size], out=part)
@@ -224,117 +224,7 @@ def expand_field(seed: bytes, shape: tuple[int, ...]) -> Field:
     return out
 
 
-# ---- Gram matrices -----------------------------------------------------------------------
-
-
-@njit(cache=True, nogil=True)
-def _split(values: Field, out: NDArray[np.float64]) -> None:
-    """The limbs of each element: the lowest ones of a row first, then the middle ones, then the highest ones."""
-    rows, width = values.shape
-    for i in range(rows):
-        for j in range(width):
-            value = values[i, j]
-            out[i, j] = np.float64(np.int64(value & LIMB_MASK))
-            out[i, width + j] = np.float64(np.int64((value >> np.uint64(LIMB_BITS)) & LIMB_MASK))
-            out[i, 2 * width + j] = np.float64(np.int64(value >> np.uint64(2 * LIMB_BITS)))
-
-
-@njit(cache=True, nogil=True)
-def _split_signed(values: Field, out: NDArray[np.float64]) -> None:
-    """Each element as a signed number, and its limbs: -2^19 to 2^19, the highest ones up to twice as far from 0.
-
-    Sums of two limbs are below 2^20.6 then, and 2048 products of such sums below 2^53.
-    """
-    half, prime, base = np.int64(HALF), np.int64(PRIME), np.int64(1 << LIMB_BITS)
-    middle = base >> 1
-    rows, width = values.shape
-    for i in range(rows):
-        for j in range(width):
-            value = np.int64(values[i, j])
-            value = value - prime if value >= half else value
-            low = ((value + middle) & (base - 1)) - middle
-            value = (value - low) >> LIMB_BITS
-            centre = ((value + middle) & (base - 1)) - middle
-            out[0, i, j] = np.float64(low)
-            out[1, i, j] = np.float64(centre)
-            out[2, i, j] = np.float64((value - centre) >> LIMB_BITS)
-
-
-class GramSum:
-    """The sum of X'X over blocks of rows, each with some of the columns: (q, q), symmetric.
-
-    With limbs A, B and C, of X = A + 2^20 B + 2^40 C, it takes six products instead of nine: A'B + B'A is
-    (A + B)'(A + B) - A'A - B'B, and likewise for others.
-    """
-
-    _SQUARES = ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))  # of limbs, and of sums of two
-
-    def __init__(self, width: int) -> None:
-        self._parts = np.zeros((len(self._SQUARES), width, width), dtype=np.int64)
-        self._blocks = 0
-
-    def add(self, block: Field, columns: Ints) -> None:
-        """Add a block's Gram matrix.
-
-        Parameters
-        ----------
-        block : (n, columns)
-        columns : which these are
-        """
-        if block.dtype != np.uint64 or block.ndim != 2 or block.shape[1] != columns.size:
-            raise ProtocolError("a Gram matrix is that of a matrix of field elements")
-        place = np.ix_(columns, columns)
-        room = np.empty((LIMBS + 1, min(BLOCK_ROWS, len(block)), columns.size))
-        for start in range(0, len(block), BLOCK_ROWS):
-            rows = np.ascontiguousarray(block[start : start + BLOCK_ROWS])
-            limbs = room[:, : len(rows)]
-            _split_signed(rows, limbs)
-            for part, (a, b) in zip(self._parts, self._SQUARES, strict=True):
-                whole = limbs[a] if a == b else np.add(limbs[a], limbs[b], out=limbs[LIMBS])
-                part[place] += (whole.T @ whole).astype(np.int64)
-            self._blocks += 1
-            if self._blocks % BLOCKS_AT_ONCE == BLOCKS_AT_ONCE - 1:
-                self._parts %= PRIME
-
-    def total(self) -> Field:
-        """The sum so far."""
-        parts = np.mod(self._parts, PRIME).astype(np.uint64)
-        squares = dict(zip(self._SQUARES, parts, strict=True))
-        whole = np.zeros(self._parts.shape[1:], dtype=np.uint64)
-        for (a, b), part in squares.items():
-            own = part if a == b else subtract(subtract(part, squares[a, a]), squares[b, b])
-            whole = add(whole, multiply(own, element(1 << LIMB_BITS * (a + b))))
-        return whole
-
-
-def cross_product(first: Field, second: Field) -> Field:
-    """X'Y of an (n, q) and an (n, r) matrix: (q, r)."""
-    if first.dtype != np.uint64 or second.dtype != np.uint64 or first.shape[:1] != second.shape[:1]:
-        raise ProtocolError("a product is that of two matrices of field elements with the same rows")
-    parts = np.zeros((LIMBS * first.shape[1], LIMBS * second.shape[1]), dtype=np.uint64)
-    for number, start in enumerate(range(0, first.shape[0], BLOCK_ROWS)):
-        rows = slice(start, start + BLOCK_ROWS)
-        parts += (_limbs_of(first[rows]).T @ _limbs_of(second[rows])).astype(np.uint64)
-        if number % BLOCKS_AT_ONCE == BLOCKS_AT_ONCE - 1:
-            parts %= PRIME_WORD
-    return join_limbs(parts)
-
-
-def _limbs_of(matrix: Field) -> NDArray[np.float64]:
-    limbs = np.empty((matrix.shape[0], LIMBS * matrix.shape[1]))
-    _split(np.ascontiguousarray(matrix), limbs)
-    return limbs
-
-
-def join_limbs(parts: Field) -> Field:
-    """Sums of products of elements from those of their limbs."""
-    rows, columns = parts.shape[0] // LIMBS, parts.shape[1] // LIMBS
-    blocks = (parts % PRIME_WORD).reshape(LIMBS, rows, LIMBS, columns)
-    out = np.zeros((rows, columns), dtype=np.uint64)
-    for a in range(LIMBS):
-        for b in range(LIMBS):
-            out = add(out, multiply(np.ascontiguousarray(blocks[a, :, b]), element(1 << LIMB_BITS * (a + b))))
-    return out
+# ---- weighted Gram matrices ----------------------------------------------------------------
 
 
 def weighted_gram(matrix: Field, weights: Field) -> Field:

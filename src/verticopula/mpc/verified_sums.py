@@ -32,15 +32,15 @@ from numpy.typing import NDArray
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.mpc.fixed_point import FEWEST_BITS, MOST_BITS, bound_of, needed_room
 from verticopula.mpc.gram_noise import gram_scales, share_scale
+from verticopula.mpc.limb_products import GramSum
 from verticopula.mpc.prime_field import (
     HALF,
     PRIME,
+    PRIME_WORD,
     Field,
-    GramSum,
     Ints,
     add,
     add_multiple,
-    add_one,
     decode_signed,
     element,
     encode_signed,
@@ -58,6 +58,7 @@ FeatureTables = Sequence[Ints]
 LARGEST_ENTRY = 2**31  # entries of tables are below it, so their differences and squares are exact
 TERM_FACTOR = pow(7, (PRIME - 1) // 6, PRIME)  # w: 7 is a generator, so w is a sixth root of unity, and w + 1/w = 1
 _SECOND_FACTOR = element(invert(TERM_FACTOR))
+_PEOPLE_AT_ONCE = 64  # whose numbers stay in the processor's cache
 
 
 # ---- combined shares ---------------------------------------------------------------------
@@ -105,13 +106,13 @@ class CellMap:
     ----------
     starts : (columns + 1,) where each column's shared numbers begin in a row
     ends : (columns + 1,) where each column's features begin in a record's part
-    slopes : (numbers, most features of a column)
+    slopes : (numbers, most features of a column), signed, below 2^32 in absolute value
     constant : (features,)
     """
 
     starts: Ints
     ends: Ints
-    slopes: Field
+    slopes: Ints
     constant: Field
 
 
@@ -120,9 +121,9 @@ def make_map(statement: CellsStatement, tables: FeatureTables) -> CellMap:
     check_features(statement, tables)
     starts = np.array((*column_starts(statement), statement.width), dtype=np.int64)
     ends = np.concatenate([[0], np.cumsum([table.shape[1] for table in tables])]).astype(np.int64)
-    slopes = np.zeros((statement.width, max(table.shape[1] for table in tables)), dtype=np.uint64)
+    slopes = np.zeros((statement.width, max(table.shape[1] for table in tables)), dtype=np.int64)
     for table, start, stop in zip(tables, starts[:-1], starts[1:], strict=True):
-        slopes[start:stop, : table.shape[1]] = encode_signed(table[:-1] - table[-1])
+        slopes[start:stop, : table.shape[1]] = table[:-1] - table[-1]
     return CellMap(starts, ends, slopes, encode_signed(np.concatenate([table[-1] for table in tables])))
 
 
@@ -152,24 +153,49 @@ def _map_rows(
     weights: Field,
     starts: Ints,
     ends: Ints,
-    slopes: Field,
+    slopes: Ints,
     constant: Field,
     out: Field,
     offset: int,
 ) -> None:
-    zero = np.uint64(0)
-    for row in range(places.size):
-        place, weight = places[row], weights[row]
-        if place < 0:
-            continue
+    """Some people at a time, whose numbers stay in the processor's cache."""
+    numbers = np.empty((np.diff(starts).max(), _PEOPLE_AT_ONCE), dtype=np.uint64)
+    total, here = np.empty(_PEOPLE_AT_ONCE, dtype=np.uint64), np.empty(_PEOPLE_AT_ONCE, dtype=np.int64)
+    for first in range(0, places.size, _PEOPLE_AT_ONCE):
+        people = min(_PEOPLE_AT_ONCE, places.size - first)
+        for row in range(people):
+            here[row] = max(places[first + row], 0)
         for column in range(starts.size - 1):
+            for number in range(starts[column + 1] - starts[column]):
+                for row in range(people):
+                    numbers[number, row] = share[here[row], starts[column] + number]
             for feature in range(ends[column + 1] - ends[column]):
-                total = constant[ends[column] + feature]
-                for number in range(starts[column], starts[column + 1]):
-                    slope = slopes[number, feature]
-                    if slope != zero:  # public, like all of the map
-                        total = add_one(total, multiply_one(share[place, number], slope))
-                out[row, offset + ends[column] + feature] = multiply_one(total, weight)
+                total[:people] = constant[ends[column] + feature]
+                for number in range(starts[column + 1] - starts[column]):
+                    slope = slopes[starts[column] + number, feature]
+                    if slope != 0:  # public, like all of the map
+                        _add_products(total[:people], numbers[number, :people], slope)
+                for row in range(people):
+                    if places[first + row] >= 0:
+                        whole = total[row] - PRIME_WORD if total[row] >= PRIME_WORD else total[row]
+                        out[first + row, offset + ends[column] + feature] = multiply_one(whole, weights[first + row])
+
+
+@njit(cache=True, nogil=True)
+def _add_products(total: Field, numbers: Field, factor: int) -> None:
+    """total + factor * numbers, written over `total`, for a factor below 2^32: without products of 128 bits.
+
+    Totals are elements, or up to 1 more than an element can be. A number is z_0 + 2^31 z_1.
+    """
+    size, low, middle = np.uint64(abs(factor)), np.uint64(2**31 - 1), np.uint64(2**30 - 1)
+    for row in range(total.size):
+        below, above = (numbers[row] & low) * size, (numbers[row] >> np.uint64(31)) * size
+        product = below + ((above & middle) << np.uint64(31)) + (above >> np.uint64(30))
+        product = (product & PRIME_WORD) + (product >> np.uint64(61))
+        if factor < 0:
+            product = PRIME_WORD + PRIME_WORD - product
+        product += total[row]
+        total[row] = (product & PRIME_WORD) + (product >> np.uint64(61))
 
 
 # ---- room --------------------------------------------------------------------------------

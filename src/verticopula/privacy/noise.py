@@ -26,6 +26,7 @@ from opendp.mod import enable_features
 enable_features("contrib")
 
 _AES_BLOCK = 16
+KEYSTREAM_SPARE = _AES_BLOCK  # bytes that an array needs beyond those of a keystream
 _ZEROS_SIZE = 1 << 16  # small enough to stay in the processor's cache
 _ZEROS = bytes(_ZEROS_SIZE)
 
@@ -53,14 +54,15 @@ class Keystream:
             self._encryptor.update_into(zeros, view[done : done + step + _AES_BLOCK])
             done += step
 
-    def words(self, count: int) -> NDArray[np.uint64]:
+    def words(self, count: int, room: NDArray[np.uint8] | None = None) -> NDArray[np.uint64]:
         """Fresh 64-bit words.
 
         Parameters
         ----------
         count : how many
+        room : where they are written, with `KEYSTREAM_SPARE` bytes more than they have; None for fresh memory
         """
-        out = np.empty(8 * count + _AES_BLOCK, dtype=np.uint8)
+        out = np.empty(8 * count + KEYSTREAM_SPARE, dtype=np.uint8) if room is None else room
         self.fill(out, 8 * count)
         return out[: 8 * count].view(np.uint64)
 

@@ -21,7 +21,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from verticopula.privacy.root_finding import newton_step, newton_steps
+from verticopula.privacy.root_finding import newton_step
 
 Floats = NDArray[np.float64]
 
@@ -29,6 +29,8 @@ STRONGEST = 0.999  # correlation that is ever estimated: of `invert_pairs`, and 
 STRONGEST_IN_SERIES = 0.98  # and `invert_series`, whose terms are too few beyond it
 TERMS = 48
 _STEPS = 60
+_SETTLED = 1e-9  # step in r after which the next one makes no difference
+_NO_STEP = 1e-9  # product of two functions' first coefficients
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
@@ -208,18 +210,40 @@ def invert_series(coefficients: Sequence[Floats] | Floats, target: Floats) -> tu
 
     At most STRONGEST_IN_SERIES. Pairs with a function that never steps get 0.
     """
-    table = np.asarray(coefficients)
-    alive = np.outer(table[:, 0], table[:, 0]) > 1e-9
-    low, high = np.full(target.shape, -STRONGEST_IN_SERIES), np.full(target.shape, STRONGEST_IN_SERIES)
-    r = np.zeros_like(target)
-    for _ in range(_STEPS):
-        value, slope = series_covariances(table, r)
-        excess = value - target
-        low, high = np.where(excess < 0.0, r, low), np.where(excess < 0.0, high, r)
-        updated = newton_steps(r, excess, np.where(alive, slope, 1.0), low, high)  # never 0/0
-        moved = float(np.max(np.abs(updated - r)[alive], initial=0.0))
-        r = updated
-        if moved < 1e-9:
-            break
-    slope = series_covariances(table, r)[1]
-    return np.where(alive, r, 0.0), np.where(alive, 1.0 / np.maximum(slope, 1e-3), 0.0)
+    table = np.ascontiguousarray(coefficients, dtype=np.float64)
+    latent, slopes = np.zeros(target.shape), np.zeros(target.shape)
+    _invert_series(table, np.asarray(target, dtype=np.float64), latent, slopes)
+    return latent, slopes
+
+
+@njit(cache=True, nogil=True)
+def _invert_series(table: Floats, target: Floats, latent: Floats, slopes: Floats) -> None:
+    """Fill both for every pair with functions that step."""
+    terms = np.empty(table.shape[1])
+    for j in range(len(table)):
+        for k in range(len(table)):
+            if table[j, 0] * table[k, 0] <= _NO_STEP:
+                continue
+            for term in range(terms.size):
+                terms[term] = table[j, term] * table[k, term]
+            r, low, high = 0.0, -STRONGEST_IN_SERIES, STRONGEST_IN_SERIES
+            for _ in range(_STEPS):
+                value, slope = _sum_series(terms, r)
+                if value < target[j, k]:
+                    low = r
+                else:
+                    high = r
+                before, r = r, newton_step(r, value - target[j, k], slope, low, high)[0]
+                if abs(r - before) < _SETTLED:
+                    break
+            latent[j, k], slopes[j, k] = r, 1.0 / max(_sum_series(terms, r)[1], 1e-3)
+
+
+@njit(cache=True, nogil=True)
+def _sum_series(terms: Floats, r: float) -> tuple[float, float]:
+    """One pair's covariance at a latent correlation, and its slope (Horner)."""
+    value, slope = 0.0, 0.0
+    for k in range(terms.size - 1, -1, -1):
+        slope = slope * r + (k + 1) * terms[k]
+        value = (value + terms[k]) * r
+    return value, slope

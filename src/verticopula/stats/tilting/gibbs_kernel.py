@@ -29,6 +29,7 @@ _PER_UNIT = 256
 _NDTR = ndtr(np.linspace(-_REACH, _REACH, int(2 * _REACH) * _PER_UNIT + 2)).astype(np.float64)
 _FEWEST_ROWS = 2048
 _ROWS_CALIBRATED = 1 << 14
+_ROWS_TOGETHER = 64  # whose chances and latents stay in the processor's cache
 
 
 @dataclass(frozen=True)
@@ -139,12 +140,90 @@ _FAST = {"reassoc", "contract", "nsz"}  # sums in any order; numbers that are no
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
-def _draw_one(
-    i: int,
+def _weigh_latents(
+    first: int,
+    rows: int,
     j: int,
     y: Bytes,
     z: Singles,
-    state: np.uint64,
+    latent_of: Ints,
+    slopes: Singles,
+    shifting: Ints,
+    discriminant_of: Ints,
+    mean_shifts: Singles,
+    mean: Singles,
+) -> None:
+    """Means of column j's latent given all other latents of their rows, and the cells that shift it."""
+    k = latent_of[j]
+    mean[:rows] = np.float32(0.0)
+    for other in range(z.shape[0]):
+        slope, others = slopes[k, other], z[other]
+        for row in range(rows):
+            mean[row] += slope * others[row]
+    for other in shifting:
+        for row in range(rows):
+            mean[row] += mean_shifts[k, discriminant_of[other] + y[first + row, other]]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def _weigh_intervals(
+    rows: int, cuts: Floats, filled: int, inverse: float, mean: Singles, weights: Floats, table: Floats, edge: Floats,
+    chance: Floats,
+) -> None:  # fmt: skip
+    """Chances of the cells of an ordered column: of the intervals of normals with these means, and of no value."""
+    for row in range(rows):
+        ends, chances, centre = edge[row], chance[row], float(mean[row])
+        for cell in range(filled + 1):
+            ends[cell] = _below((cuts[cell] - centre) * inverse, table)
+        if cuts[0] <= -_REACH:
+            ends[0] = 0.0
+        if cuts[filled] >= _REACH:
+            ends[filled] = 1.0
+        for cell in range(filled):
+            chances[cell] = weights[cell] * (ends[cell + 1] - ends[cell])
+        for cell in range(filled, weights.size):
+            chances[cell] = weights[cell]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def _weigh_categories(rows: int, z: Singles, weights: Floats, discriminants: Singles, chance: Floats) -> None:
+    """Chances of the cells of a column without a latent."""
+    for row in range(rows):
+        chance[row, : weights.size] = weights
+        for cell in range(len(discriminants)):
+            total = np.float32(0.0)
+            for other in range(len(z)):
+                total += discriminants[cell, other] * z[other, row]
+            chance[row, cell] *= math.exp(total)
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def _choose_cell(chance: Floats, u: float) -> int:
+    """The cell with a chance that u, in (0, 1), falls into; -1 where no cell has any."""
+    whole = 0.0
+    for cell in range(chance.size):
+        whole += chance[cell]
+    target, running, below = u * whole, 0.0, 0
+    for cell in range(chance.size):  # to the end: where a loop ends depends on nothing that is drawn
+        running += chance[cell]
+        below += running <= target
+    if below < chance.size:
+        return below
+    for cell in range(chance.size - 1, -1, -1):  # rounding, or no chance at all
+        if chance[cell] > 0.0:
+            return cell
+    return -1
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+def _draw_column(
+    first: int,
+    rows: int,
+    j: int,
+    y: Bytes,
+    z: Singles,
+    states: Words,
+    free: NDArray[np.bool_],
     cells: Ints,
     latent_of: Ints,
     cuts: Floats,
@@ -163,69 +242,52 @@ def _draw_one(
     table: Floats,
     chance: Floats,
     edge: Floats,
-) -> np.uint64:
-    """Row i's cell and latent in column j, drawn given all others; returns the stream's state."""
+    mean: Singles,
+) -> None:
+    """Cells and latents of some rows in column j, each drawn given all others of its row.
+
+    One step after the other for all of these rows: a processor works on several rows at once then.
+
+    Parameters
+    ----------
+    first, rows : the rows' numbers
+    z : (q, rows) their latents
+    chance, edge, mean : room for so many rows
+    """
     c, k = cells[j], latent_of[j]
-    mean, deviation = 0.0, 1.0
     filled = c - 1 if empty[j] else c
     if k >= 0:
-        total = np.float32(0.0)
-        for other in range(z.shape[1]):
-            total += slopes[k, other] * z[i, other]
-        for other in shifting:
-            total += mean_shifts[k, discriminant_of[other] + y[i, other]]
-        mean, deviation = float(total), deviations[k]
-        edge[0] = 0.0
-        inverse = 1.0 / deviation
-        for cell in range(1, filled):
-            edge[cell] = _below((cuts[j, cell] - mean) * inverse, table)
-        edge[filled] = 1.0
-        if cuts[j, 0] > -_REACH:
-            edge[0] = _below((cuts[j, 0] - mean) * inverse, table)
-        if cuts[j, filled] < _REACH:
-            edge[filled] = _below((cuts[j, filled] - mean) * inverse, table)
-        for cell in range(filled):
-            chance[cell] = weights[j, cell] * (edge[cell + 1] - edge[cell])
-        if filled < c:
-            chance[filled] = weights[j, filled]
+        _weigh_latents(first, rows, j, y, z, latent_of, slopes, shifting, discriminant_of, mean_shifts, mean)
+        _weigh_intervals(rows, cuts[j], filled, 1.0 / deviations[k], mean, weights[j, :c], table, edge, chance)
     else:
-        for cell in range(c):
-            chance[cell] = weights[j, cell]
-        if discriminant_of[j] >= 0:
-            for cell in range(c):
-                total = np.float32(0.0)
-                for other in range(z.shape[1]):
-                    total += discriminants[discriminant_of[j] + cell, other] * z[i, other]
-                chance[cell] *= math.exp(total)
+        start = max(discriminant_of[j], 0)
+        stop = start + c if discriminant_of[j] >= 0 else start
+        _weigh_categories(rows, z, weights[j, :c], discriminants[start:stop], chance)
     for place in range(starts[j], starts[j + 1]):
-        first = places[place] + c * y[i, others[place]]
-        for cell in range(c):
-            chance[cell] *= factors[first + cell]
-    whole = 0.0
-    for cell in range(c):
-        whole += chance[cell]
-    state, u = next_uniform(state)
-    chosen = y[i, j]
-    if whole > 0.0:
-        target, running = u * whole, 0.0
-        for cell in range(c):
-            running += chance[cell]
-            if chance[cell] > 0.0:
-                chosen = np.uint8(cell)
-            if running > target:
-                break
-    y[i, j] = chosen
-    if k >= 0:
-        state, u = next_uniform(state)
-        low, high = 0.0, 1.0
-        if chosen < filled:
-            low, high = edge[chosen], edge[chosen + 1]
-        grade = min(max(low + (high - low) * u, 1e-9), 1.0 - 1e-9)
-        value = mean + deviation * normal_quantile(grade)
-        if chosen < filled:
-            value = min(max(value, cuts[j, chosen]), cuts[j, chosen + 1])
-        z[i, k] = value
-    return state
+        begin, other = places[place], others[place]
+        for row in range(rows):
+            here = begin + c * y[first + row, other]
+            own, chances = factors[here : here + c], chance[row]
+            for cell in range(c):
+                chances[cell] *= own[cell]
+    for row in range(rows):
+        if not free[first + row, j]:
+            continue
+        state, u = next_uniform(states[first + row])
+        found = _choose_cell(chance[row, :c], u)
+        chosen = int(y[first + row, j]) if found < 0 else found
+        y[first + row, j] = chosen
+        if k >= 0:
+            state, u = next_uniform(state)
+            low, high = 0.0, 1.0
+            if chosen < filled:
+                low, high = edge[row, chosen], edge[row, chosen + 1]
+            grade = min(max(low + (high - low) * u, 1e-9), 1.0 - 1e-9)
+            value = float(mean[row]) + deviations[k] * normal_quantile(grade)
+            if chosen < filled:
+                value = min(max(value, cuts[j, chosen]), cuts[j, chosen + 1])
+            z[k, row] = value
+        states[first + row] = state
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
@@ -253,17 +315,20 @@ def _sweep_rows(
     factors: Singles,
     table: Floats,
 ) -> None:
-    chance, edge = np.zeros(weights.shape[1]), np.zeros(weights.shape[1] + 1)
-    for i in range(start, stop):
-        state = states[i]
+    width = weights.shape[1]
+    chance, edge = np.zeros((_ROWS_TOGETHER, width)), np.zeros((_ROWS_TOGETHER, width + 1))
+    mean, latents = np.zeros(_ROWS_TOGETHER, dtype=np.float32), np.zeros((z.shape[1], _ROWS_TOGETHER), dtype=np.float32)
+    for first in range(start, stop, _ROWS_TOGETHER):
+        rows = min(_ROWS_TOGETHER, stop - first)
+        latents[:, :rows] = z[first : first + rows].T
         for j in range(y.shape[1]):
-            if free[i, j] and (latent_of[j] >= 0 or discriminant_of[j] >= 0 or starts[j] < starts[j + 1]):
-                state = _draw_one(
-                    i, j, y, z, state, cells, latent_of, cuts, empty, weights, slopes, deviations,
-                    shifting, discriminant_of, discriminants, mean_shifts,
-                    starts, others, places, factors, table, chance, edge,
+            if latent_of[j] >= 0 or discriminant_of[j] >= 0 or starts[j] < starts[j + 1]:
+                _draw_column(
+                    first, rows, j, y, latents, states, free, cells, latent_of, cuts, empty, weights, slopes,
+                    deviations, shifting, discriminant_of, discriminants, mean_shifts,
+                    starts, others, places, factors, table, chance, edge, mean,
                 )  # fmt: skip
-        states[i] = state
+        z[first : first + rows] = latents[:, :rows].T
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
@@ -273,6 +338,7 @@ def _calibrate_rows(
     y: Bytes,
     z: Singles,
     states: Words,
+    free: NDArray[np.bool_],
     cells: Ints,
     latent_of: Ints,
     cuts: Floats,
@@ -293,7 +359,9 @@ def _calibrate_rows(
     wanted: Floats,
     gain: float,
 ) -> None:
-    chance, edge = np.zeros(weights.shape[1]), np.zeros(weights.shape[1] + 1)
+    width = weights.shape[1]
+    chance, edge, mean = np.zeros((1, width)), np.zeros((1, width + 1)), np.zeros(1, dtype=np.float32)
+    latents = np.zeros((z.shape[1], 1), dtype=np.float32)
     n = stop - start
     excess, stiff, live = -n * wanted, gain / np.sqrt(n * wanted + 1.0), np.empty_like(factors)
     for i in range(start, stop):
@@ -303,15 +371,15 @@ def _calibrate_rows(
     for cell in range(factors.size):
         live[cell] = factors[cell] * math.exp(-excess[cell] * stiff[cell])
     for i in range(start, stop):
-        state = states[i]
+        latents[:, 0] = z[i]
         for j in range(y.shape[1]):
             if latent_of[j] < 0 and discriminant_of[j] < 0 and starts[j] == starts[j + 1]:
                 continue
             before = y[i, j]
-            state = _draw_one(
-                i, j, y, z, state, cells, latent_of, cuts, empty, weights, slopes, deviations,
-                shifting, discriminant_of, discriminants, mean_shifts,
-                starts, others, places, live, table, chance, edge,
+            _draw_column(
+                i, 1, j, y, latents, states, free, cells, latent_of, cuts, empty, weights, slopes,
+                deviations, shifting, discriminant_of, discriminants, mean_shifts,
+                starts, others, places, live, table, chance, edge, mean,
             )  # fmt: skip
             after = y[i, j]
             if after == before:
@@ -326,7 +394,7 @@ def _calibrate_rows(
                     tilt = math.exp(-excess[here] * stiff[here])
                     live[here] = factors[here] * tilt
                     live[there] = factors[there] * tilt
-        states[i] = state
+        z[i] = latents[:, 0]
 
 
 @njit(cache=True, nogil=True)
@@ -377,7 +445,8 @@ class RowSweeper:
         wanted : shares in the places of `factors`
         gain : 0 for a plain sweep
         """
-        arrays = (*tables.columns, *tables.links, _NDTR, tables.mirrors, wanted, gain)
+        drawn = np.ones(self.y.shape, dtype=np.bool_)
+        arrays = (drawn, *tables.columns, *tables.links, _NDTR, tables.mirrors, wanted, gain)
         self._each(
             lambda start, stop: _calibrate_rows(start, stop, self.y, self.z, self._states, *arrays), _ROWS_CALIBRATED
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from verticopula.stats.tilting.cell_features import CellFeatures
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate
 from verticopula.stats.tilting.openings import OpenedGram, count_noise, feature_places
+from verticopula.stats.tilting.pair_scan import PairScan
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import (
     DeviationVariance,
     SideCache,
     TableReading,
     copula_table,
-    read_deviation_variance,
 )
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
@@ -73,21 +73,13 @@ def weigh_pairs(
     copula: CopulaEstimate,
 ) -> list[PairEvidence]:
     """The evidence on every pair of which a copula cannot say all."""
-    sides = SideCache(columns)
-    found = []
-    for reading in readings:
-        a, b = reading.pair
-        latents = copula.latent_of[a], copula.latent_of[b]
-        if reading.values.size == 1:
-            continue
-        expected = expected_table(columns, copula, reading.pair)
-        if min(latents) >= 0:  # products of scores have gone into the copula
-            values = reading.values.copy()
-            values[0, 0] = reading.left[:, 0] @ expected @ reading.right[:, 0]
-            reading = replace(reading, values=values)
-        noise = reading.noise(columns[a].shares, columns[b].shares)
-        found.append(PairEvidence((a, b), read_deviation_variance(reading, expected, sides.of(reading), noise)))
-    return found
+    several = [reading for reading in readings if reading.values.size > 1]
+    scan = PairScan(several, columns, SideCache(columns))
+    squared, evidence = (own.tolist() for own in scan.against_copula(copula.latent_of, copula.correlation))
+    return [
+        PairEvidence(reading.pair, DeviationVariance(*spread))
+        for reading, *spread in zip(several, squared, evidence, strict=True)
+    ]
 
 
 def expected_table(columns: Sequence[PooledColumn], copula: CopulaEstimate, pair: tuple[int, int]) -> Floats:

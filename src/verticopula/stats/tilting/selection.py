@@ -10,11 +10,14 @@ count as missing completely at random.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize
 
 from verticopula.mpc.sums_plan import selection_sensitivity
 from verticopula.stats.tilting.cell_features import CellFeatures, features_mean
@@ -26,6 +29,9 @@ from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+_LEAST_GRADIENT = 1e-8
+_FARTHEST_SCORE = 4.0  # logarithm of a weight, from the mean
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ class Selection:
     def weights(self, features: Sequence[CellFeatures], pooled: Ints) -> Floats:
         """(n, K) the weights of rows of pooled cells, of mean 1."""
         scores = base_features(features, self.base, pooled) @ self.slopes.T
-        raw = np.exp(np.clip(scores - scores.mean(axis=0), -4.0, 4.0))
+        raw = np.exp(np.clip(scores - scores.mean(axis=0), -_FARTHEST_SCORE, _FARTHEST_SCORE))
         return np.asarray(raw / raw.mean(axis=0))
 
 
@@ -109,20 +115,41 @@ def fit_selection(reading: SelectionReading, features: Sequence[CellFeatures], p
 
 
 def _match_means(unit: Floats, wanted: Floats) -> Floats:
-    """Slopes of exponential weights under which standardised features have these means; damped Newton steps."""
-    slope = np.zeros(unit.shape[1])
-    for _ in range(TUNING.selection_steps):
-        score = np.clip(unit @ slope, -4.0, 4.0)
-        weight = np.exp(score)
-        weight /= weight.sum()
-        mean = weight @ unit
-        hessian = (unit * weight[:, None]).T @ unit - np.outer(mean, mean)
-        ridge = TUNING.selection_ridge
-        step = np.linalg.solve(hessian + ridge * np.eye(slope.size), wanted - mean - ridge * slope)
-        slope = slope + step * min(1.0, 1.0 / max(float(np.max(np.abs(step))), 1e-12))
-        if np.max(np.abs(step)) < 1e-4:
-            break
-    return slope
+    """Slopes of exponential weights under which standardised features have these means, but for a ridge.
+
+    They minimise a convex function, log mean exp(unit'slopes) - wanted'slopes and the ridge. It is searched in
+    coordinates in which it is nearly round.
+    """
+    n = len(unit)
+    covariance = unit.T @ unit / n
+    ridge = _choose_ridge(covariance, wanted)
+    root = np.linalg.cholesky(covariance + ridge * np.eye(wanted.size))
+
+    def lost(turned: Floats) -> tuple[float, Floats]:
+        slope = solve_triangular(root, turned, lower=True, trans="T")
+        score = unit @ slope
+        top = float(score.max())
+        weight = np.exp(score - top)
+        total = float(weight.sum())
+        value = top + math.log(total / n) - float(wanted @ slope) + 0.5 * ridge * float(slope @ slope)
+        gradient = weight @ unit / total - wanted + ridge * slope
+        return value, solve_triangular(root, gradient, lower=True)
+
+    options = {"maxiter": TUNING.selection_steps, "gtol": _LEAST_GRADIENT, "ftol": 0.0}
+    found = minimize(lost, np.zeros(wanted.size), jac=True, method="L-BFGS-B", options=options)
+    return np.asarray(solve_triangular(root, found.x, lower=True, trans="T"))
+
+
+def _choose_ridge(covariance: Floats, wanted: Floats) -> float:
+    """The ridge, twice as large until scores stay in their range: with hundreds of features noise drives them out.
+
+    To first order slopes are (covariance + ridge)^-1 wanted, and two standard deviations of scores are in the range.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    along, ridge = vectors.T @ wanted, TUNING.selection_ridge
+    while float(np.sum(values * (along / (values + ridge)) ** 2)) > (0.5 * _FARTHEST_SCORE) ** 2:
+        ridge *= 2.0
+    return float(ridge)
 
 
 @dataclass(frozen=True)
@@ -132,23 +159,25 @@ class BaseMoments:
     Attributes
     ----------
     everybody : (f+1, f+1)
-    selected : (K, K, f+1, f+1) of those whom both parties know, by the model's weights
+    selected : two parties that select -> (f+1, f+1) of those whom both know, by the model's weights
     """
 
     everybody: Floats
-    selected: Floats
+    selected: Mapping[tuple[int, int], Floats]
 
     @classmethod
-    def of(cls, features: Sequence[CellFeatures], base: Bools, pooled: Ints, weights: Floats) -> BaseMoments:
+    def of(
+        cls, features: Sequence[CellFeatures], base: Bools, pooled: Ints, weights: Floats, selecting: Bools
+    ) -> BaseMoments:
         """From weighted rows of the model."""
         rows = np.column_stack([base_features(features, base, pooled), np.ones(len(pooled))])
         everybody = rows.T @ rows / len(rows)
-        parties = weights.shape[1]
-        selected = np.zeros((parties, parties, *everybody.shape))
-        for a in range(parties):
-            for b in range(a + 1):
+        selected = {}
+        for a in np.flatnonzero(selecting).tolist():
+            for b in np.flatnonzero(selecting[: a + 1]).tolist():
                 weight = weights[:, a] if a == b else weights[:, a] * weights[:, b]
-                selected[a, b] = selected[b, a] = (rows * weight[:, None]).T @ rows / weight.sum()
+                weighted = rows * np.sqrt(weight)[:, None]  # of a matrix with itself half is computed
+                selected[a, b] = selected[b, a] = weighted.T @ weighted / weight.sum()
         return cls(everybody, selected)
 
 

@@ -15,36 +15,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from verticopula.stats.tilting.pooling import PooledColumn
+from verticopula.stats.tilting.table_kernels import TINY, integrate_rectangles, likeliest_variance, scale_to_margins
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
-_SPREADS = np.geomspace(1e-3, 1e2, 41)  # tau^2
-_TINY = 1e-9
+DEVIATION_SPREADS = np.geomspace(1e-3, 1e2, 41)  # tau^2
+ROUNDS, ROUNDS_NEARBY = 20, 3  # of proportional fitting, where margins are far off and where they are not
 
 
 def normal_rectangles(cuts_a: Floats, cuts_b: Floats, r: float) -> Floats:
     """(a-1, b-1) chances of rectangles between these cuts for a pair of standard normals of correlation r."""
-    a, b = np.clip(cuts_a, -8.5, 8.5)[:, None], np.clip(cuts_b, -8.5, 8.5)[None, :]
-    angle = math.asin(min(max(r, -0.9999), 0.9999))
-    total = ndtr(a) * ndtr(b)
-    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        theta = 0.5 * angle * (node + 1.0)
-        sine, square = math.sin(theta), math.cos(theta) ** 2
-        total = total + weight * 0.5 * angle / (2.0 * math.pi) * np.exp(
-            -0.5 * (a * a + b * b - 2.0 * a * b * sine) / square
-        )
-    return np.maximum(np.diff(np.diff(total, axis=0), axis=1), 0.0)
+    return np.asarray(integrate_rectangles(np.asarray(cuts_a), np.asarray(cuts_b), float(r)))
 
 
 def latent_cuts(column: PooledColumn) -> Floats:
     """(filled + 1,) ends of the intervals of an ordered column's pooled cells, under its released margin."""
     shares = column.shares[: column.n_filled]
-    ends = np.cumsum(shares)[:-1] / max(float(shares.sum()), _TINY)
+    ends = np.cumsum(shares)[:-1] / max(float(shares.sum()), TINY)
     return np.concatenate([[-8.0], np.clip(ndtri(np.clip(ends, 0.0, 1.0)), -8.0, 8.0), [8.0]])
 
 
@@ -54,24 +45,22 @@ def copula_table(first: PooledColumn, second: PooledColumn, r: float) -> Floats:
     if r != 0.0:
         inside = normal_rectangles(latent_cuts(first), latent_cuts(second), r)
         a, b = first.n_filled, second.n_filled
-        table[:a, :b] = inside / max(float(inside.sum()), _TINY) * table[:a, :b].sum()
+        table[:a, :b] = inside / max(float(inside.sum()), TINY) * table[:a, :b].sum()
     return fit_margins(table, first.shares, second.shares)
 
 
-def fit_margins(table: Floats, rows: Floats, columns: Floats, rounds: int = 20) -> Floats:
+def fit_margins(table: Floats, rows: Floats, columns: Floats, rounds: int = ROUNDS) -> Floats:
     """The table scaled to these margins, by rows and columns in turn (iterative proportional fitting)."""
-    fitted = np.maximum(table, 1e-10)
-    for _ in range(rounds):
-        fitted = fitted * (rows / np.maximum(fitted.sum(axis=1), _TINY))[:, None]
-        fitted = fitted * (columns / np.maximum(fitted.sum(axis=0), _TINY))[None, :]
-    return np.asarray(fitted)
+    fitted = np.array(table, dtype=np.float64)
+    scale_to_margins(fitted, np.asarray(rows), np.asarray(columns), rounds)
+    return fitted
 
 
 def cell_kernel(column: PooledColumn) -> Floats:
     """(c, c) correlations of deviations of a column's cells."""
     filled, kernel = column.n_filled, np.eye(column.n_cells)
     if column.ordered and filled > 2:
-        values = column.shares[:filled] / max(float(column.shares[:filled].sum()), _TINY)
+        values = column.shares[:filled] / max(float(column.shares[:filled].sum()), TINY)
         grade = np.cumsum(values) - 0.5 * values
         near = np.exp(-np.abs(grade[:, None] - grade) / TUNING.smooth_length)
         kernel[:filled, :filled] = (1.0 - TUNING.own_part) * near + TUNING.own_part * np.eye(filled)
@@ -80,9 +69,9 @@ def cell_kernel(column: PooledColumn) -> Floats:
 
 def _centre(kernel: Floats, shares: Floats) -> Floats:
     """The kernel without margins, which do not deviate, such that a deviation has variance 1 on average over people."""
-    centre = np.eye(shares.size) - shares / max(float(shares.sum()), _TINY)
+    centre = np.eye(shares.size) - shares / max(float(shares.sum()), TINY)
     centred = centre @ kernel @ centre.T
-    return np.asarray(centred / max(float(shares @ np.diag(centred)) / max(float(shares.sum()), _TINY), 1e-6))
+    return np.asarray(centred / max(float(shares @ np.diag(centred)) / max(float(shares.sum()), TINY), 1e-6))
 
 
 @dataclass(frozen=True)
@@ -101,16 +90,8 @@ class DeviationVariance:
 
 def fit_deviation_variance(squares: Floats, sizes: Floats, noise: Floats | float) -> DeviationVariance:
     """tau^2 of numbers with variances tau^2 * sizes + noise."""
-    noise = np.maximum(np.ravel(noise), _TINY**2)
-    above = _SPREADS[:, None] * sizes.ravel() + noise
-    none = np.log(noise) + squares.ravel() / noise
-    gains = 0.5 * np.sum(none - np.log(above) - squares.ravel() / above, axis=1)
-    best = int(np.argmax(gains))
-    return (
-        DeviationVariance(float(_SPREADS[best]), float(gains[best]))
-        if gains[best] > 0.0
-        else DeviationVariance(0.0, 0.0)
-    )
+    flat = np.ravel(squares), np.ravel(sizes), np.broadcast_to(noise, np.shape(squares)).ravel()
+    return DeviationVariance(*likeliest_variance(*flat, DEVIATION_SPREADS))
 
 
 @dataclass(frozen=True)
@@ -141,11 +122,12 @@ class TableReading:
 
     def noise(self, shares_a: Floats, shares_b: Floats, more_people: float = np.inf) -> Floats:
         """(k_a, k_b) variance of the values: noise, and sampling of people and of as many synthetic rows."""
-        sampling = np.outer(_variances(self.left, shares_a), _variances(self.right, shares_b))
+        sampling = np.outer(feature_variances(self.left, shares_a), feature_variances(self.right, shares_b))
         return np.asarray(self.deviation**2 + sampling * (1.0 / max(self.people, 1.0) + 1.0 / more_people))
 
 
-def _variances(features: Floats, shares: Floats) -> Floats:
+def feature_variances(features: Floats, shares: Floats) -> Floats:
+    """(k,) variances of features of a column's cells."""
     return np.maximum(shares @ features**2 - (shares @ features) ** 2, 0.0)
 
 
@@ -242,7 +224,7 @@ def posterior_table(reading: TableReading, expected: Floats, sides: Sides, noise
         maps = np.concatenate([read, _margin_maps(*expected.shape)]) * scale
         smoothed = np.einsum("ik,mkl,lj->mij", sides[0].kernel, maps, sides[1].kernel, optimize=True)
         covariance = np.tensordot(maps, smoothed, axes=([1, 2], [1, 2]))
-        sizes = np.maximum(np.diag(covariance), _TINY**2)
+        sizes = np.maximum(np.diag(covariance), TINY**2)
         wanted = np.append(missed, np.zeros(len(maps) - missed.size))
         weights = np.asarray(np.linalg.solve(covariance + np.diag(1e-6 * sizes), wanted), dtype=np.float64)
         deviation = scale * np.tensordot(weights, smoothed, axes=(0, 0))

@@ -20,8 +20,11 @@ from numpy.typing import NDArray
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate
 from verticopula.stats.tilting.gibbs_kernel import RowSweeper
 from verticopula.stats.tilting.openings import OpenedTable
+from verticopula.stats.tilting.pair_scan import PairScan
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import (
+    ROUNDS,
+    ROUNDS_NEARBY,
     SideCache,
     TableReading,
     copula_table,
@@ -34,7 +37,6 @@ from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
 
-_ROUNDS, _FEW_ROUNDS = 20, 3  # of proportional fitting, where margins are far off and where they are not
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,8 @@ def fit_tilted(
     columns, (copula, fixed) = opened.columns, split_classes(opened)
     known = gather_readings(opened.tables, opened.readings)
     sides = SideCache(columns)
+    unopened = [reading for reading in known.values() if not reading.opened]
+    scan = PairScan(unopened, columns, sides)
     thetas: dict[Pair, Floats] = {table.pair: np.zeros(table.shares.shape) for table in opened.tables}
     tilts = tuple(np.zeros(column.n_cells) for column in columns)
     model = TiltedCopula(columns, copula.latent_of, copula.correlation, tilts, thetas, copula.shifts)
@@ -163,10 +167,11 @@ def fit_tilted(
     recent: list[TiltedCopula] = []
     step, done, total = TUNING.first_step, 0, sum(TUNING.sweeps)
     for sweeps in TUNING.sweeps:
-        expected = {**_expect_rest(rows, columns, list(known), thetas), **fixed}
-        thetas = thetas | _add_contradicted_pairs(known, expected, columns, sides, thetas, n_rows)
+        before = thetas
+        thetas = thetas | _add_contradicted_pairs(unopened, scan.against_rows(rows.y), columns, thetas, len(known))
         if not thetas:  # the copula says all
             break
+        expected = {**_expect_rest(rows, columns, list(thetas), before), **fixed}
         for pair in thetas:
             a, b = pair
             noise = known[pair].noise(columns[a].shares, columns[b].shares, n_rows)
@@ -314,31 +319,29 @@ def _expect_rest(
         table = counts + 0.5 * np.outer(first, second) * counts.size
         if pair in thetas:
             table = table * np.exp(-thetas[pair])
-        found[pair] = fit_margins(table, first, second, _ROUNDS if pair in thetas else _FEW_ROUNDS)
+        found[pair] = fit_margins(table, first, second, ROUNDS if pair in thetas else ROUNDS_NEARBY)
     return found
 
 
 def _add_contradicted_pairs(
-    known: Mapping[Pair, TableReading],
-    expected: Mapping[Pair, Floats],
+    unopened: Sequence[TableReading],
+    evidence: Floats,
     columns: Sequence[PooledColumn],
-    sides: SideCache,
     thetas: Mapping[Pair, Floats],
-    n_rows: int,
+    n_pairs: int,
 ) -> dict[Pair, Floats]:
-    """Tables of 0 for pairs whose products of features contradict the model: by more than one of so many would."""
-    least = math.log(max(len(known), 2))
-    found = []
-    for pair, reading in known.items():
-        if pair not in thetas:
-            a, b = pair
-            noise = reading.noise(columns[a].shares, columns[b].shares, n_rows)
-            evidence = read_deviation_variance(reading, expected[pair], sides.of(reading), noise).evidence
-            if evidence >= least:
-                found.append((evidence, pair))
-    room = TUNING.most_readings + sum(known[pair].opened for pair in thetas) - len(thetas)
-    chosen = sorted(found, reverse=True)[: max(room, 0)]
-    return {pair: np.zeros(expected[pair].shape) for _, pair in chosen}
+    """Tables of 0 for pairs whose products of features contradict the model: by more than one of so many would.
+
+    Parameters
+    ----------
+    evidence : against the model, of every reading of a pair that was not opened
+    """
+    doubtful = np.flatnonzero(evidence >= math.log(max(n_pairs, 2))).tolist()
+    found = [(float(evidence[k]), unopened[k].pair) for k in doubtful if unopened[k].pair not in thetas]
+    pairs = {reading.pair for reading in unopened}
+    tilted = sum(pair in pairs for pair in thetas)
+    chosen = sorted(found, reverse=True)[: max(TUNING.most_readings - tilted, 0)]
+    return {(a, b): np.zeros((columns[a].n_cells, columns[b].n_cells)) for _, (a, b) in chosen}
 
 
 def _log_ratio(wanted: Floats, counted: Floats) -> Floats:

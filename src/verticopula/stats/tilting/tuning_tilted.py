@@ -111,7 +111,7 @@ class TiltedTuning:
     regression_ridge: float = 4.0
     most_ridge: float = 0.3
     selection_rows: int = 30_000
-    selection_steps: int = 25
+    selection_steps: int = 100
     selection_ridge: float = 1e-2
     score_caps: tuple[float, float] = (0.2, 2.0)
     most_square: float = 4.0
