@@ -11,6 +11,7 @@ import numpy as np
 
 from experiments.judge import JUDGE_NAMES, TITLES, JudgeName
 from experiments.methods import MECHANISMS, PAPERS_OWN, PRINTED, REFINED, TABLES, UNPROTECTED, find_row
+from experiments.page_causes import render_causes
 from experiments.page_cells import SHORT, HtmlTable, by_cell, count_sets, join, render_number, render_table
 from experiments.page_figure import draw_panels
 from experiments.page_readings import Readings, render_far
@@ -163,7 +164,10 @@ def _render_headline(contents: Contents) -> str:
         f"than {WITHIN:g} of our standard errors. Out of reach: printed better than the same judge finds on the "
         "complete real data."
     )
-    return f"{HtmlTable(caption, header, rows)}{_render_bounds(figures)}{_render_refined(figures, contents.paper)}"
+    causes = render_causes([f for f in figures if f.judge == "paper"])
+    return (
+        f"{HtmlTable(caption, header, rows)}{_render_bounds(figures)}{causes}{_render_refined(figures, contents.paper)}"
+    )
 
 
 def _render_bounds(figures: Sequence[Figure]) -> str:
