@@ -16,7 +16,15 @@ from experiments.page_cells import SHORT, HtmlTable, by_cell, count_sets, join, 
 from experiments.page_figure import draw_panels
 from experiments.page_readings import Readings, render_far
 from experiments.paper import COMPLETE_SHARES, Printed, PrintedKey
-from experiments.results import WITHIN, Figure, count_near, count_refined, count_verdicts
+from experiments.results import (
+    SETS_OF_HEADLINE,
+    SETS_OF_OTHERS,
+    WITHIN,
+    Figure,
+    count_near,
+    count_refined,
+    count_verdicts,
+)
 from experiments.study import Spent
 from reporting.pages import html_page
 from verticopula.privacy.statement import format_epsilon
@@ -60,6 +68,7 @@ class Contents:
     paper : what it prints
     shares : of complete cases, by how blocks go missing
     hours : of one processor, by part of the page
+    hours_in_full : what `make tables` takes for it, where that can be said
     sme : Table 8, HTML
     readings : what other readings of the paper's text change
     """
@@ -70,6 +79,7 @@ class Contents:
     fresh: Tables = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
     hours: Mapping[str, float] = field(default_factory=dict)
+    hours_in_full: Mapping[str, float] = field(default_factory=dict)
     sme: str = ""
     readings: Readings = field(default_factory=Readings)
 
@@ -96,7 +106,7 @@ def render(contents: Contents, made_by: str) -> str:
         "Table 8: the SME study": contents.sme,
         "What the epsilons are": _render_spent(contents.figures),
         "How much is missing": _render_shares(contents.shares),
-        "Processor time": _render_hours(contents.hours),
+        "Processor time": _render_hours(contents),
     }
     shown = {title: body for title, body in sections.items() if body}
     links = "".join(f"<li><a href='#s{i}'>{escape(title)}</a></li>" for i, title in enumerate(shown))
@@ -400,13 +410,18 @@ def _render_shares(shares: Mapping[str, float]) -> str:
     return str(HtmlTable(caption, ("blocks", "ours", "the paper's"), rows))
 
 
-def _render_hours(hours: Mapping[str, float]) -> str:
-    rows = [(label, f"{value:.1f}") for label, value in hours.items()]
+def _render_hours(contents: Contents) -> str:
+    spent, full = contents.hours, contents.hours_in_full
+    rows = [(label, f"{value:.1f}", f"{full[label]:.1f}" if label in full else "–") for label, value in spent.items()]
     if not rows:
         return ""
-    rows.append(("together", f"{sum(hours.values()):.1f}"))
-    caption = "Processor hours of everything on this page, all judges included; of one core."
-    return str(HtmlTable(caption, ("part", "hours"), rows))
+    rows.append(("together", f"{sum(spent.values()):.1f}", f"{sum(full.values()):.1f}" if full else "–"))
+    caption = (
+        "Processor hours of everything on this page, all judges included; of one core. In full: "
+        f"{SETS_OF_HEADLINE} data sets a cell of what decides the headline and {SETS_OF_OTHERS} of other methods, as "
+        "<code>make tables</code> has them, at the speed of the last data set of each."
+    )
+    return str(HtmlTable(caption, ("part", "hours", "in full"), rows))
 
 
 def describe_spent(spent: Spent) -> str:
