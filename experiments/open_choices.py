@@ -102,6 +102,9 @@ DESIGNS: Mapping[str, SimulationDesign] = {
 }
 
 
+ALL_READINGS = (OURS, *(name for name in (*READINGS, *JUDGES["linear"], *DESIGNS) if name != OURS))
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     names = [*MECHANISMS, DESIGN]
     parser.add_argument("--methods", nargs="+", choices=names, default=names)
@@ -158,8 +161,7 @@ def read_found(path: Path, said: Mapping[str, Any]) -> dict[str, dict[str, list[
 
 def in_order(scores: Mapping[str, list[float]]) -> dict[str, list[float]]:
     """Readings as they are listed here, judges after them."""
-    places = {name: place for place, name in enumerate((*DESIGNS, *READINGS, *JUDGES["linear"]))}
-    return {name: scores[name] for name in sorted(scores, key=places.__getitem__)}
+    return {name: scores[name] for name in sorted(scores, key=ALL_READINGS.index)}
 
 
 def present(record: Record, places: Places) -> list[Table]:

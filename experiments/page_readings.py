@@ -9,10 +9,10 @@ from html import escape
 
 import numpy as np
 
-from experiments.draws import Cell
+from experiments.draws import MODELS, Cell
 from experiments.methods import PRINTED, find_row
 from experiments.one_reading import Reread
-from experiments.open_choices import BY_INDEX, FREE
+from experiments.open_choices import ALL_READINGS, BY_INDEX, FREE, MECHANISMS
 from experiments.page_cells import HtmlTable, render_number
 from experiments.results import NEAR, Figure, count_near
 
@@ -154,19 +154,30 @@ def _name_nearest(figures: Sequence[Figure], errors: Mapping[str, float]) -> str
 
 
 def _render_effects(effects: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
-    """What the text leaves open, and what each other reading of it would change."""
+    """What the text leaves open, and what each other reading of it would change: a table a model, and the design."""
+    real = {label: rows for label, rows in effects.items() if label.startswith("real data")}
     parts = []
-    for real in (False, True):
-        found = {
-            label: {name: more or value for name, value, more in rows}
-            for label, rows in effects.items()
-            if label.startswith("real data") == real
-        }
-        names = dict.fromkeys(name for own in found.values() for name in own)
-        lines = [(name, *(own.get(name, "") for own in found.values())) for name in names]
-        header = ("reading", *(label.replace(" as printed", "") for label in found))
-        parts += [str(HtmlTable(_REAL_READINGS if real else _READINGS, header, lines))] if lines else []
-    return "".join(parts)
+    for model in MODELS:
+        own = {label: rows for label, rows in effects.items() if f", {model}, " in label and label not in real}
+        parts.append(_render_effect_table(_READINGS.format(model=model), own))
+    return "".join([*parts, _render_effect_table(_REAL_READINGS, real)])
+
+
+def _render_effect_table(caption: str, effects: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
+    """A column for each method and design, in the paper's order of methods; empty without any."""
+    labels = sorted(effects, key=lambda label: (_FIRST_WORDS.index(label.partition(" ")[0]), label))
+    found = {label: {name: more or value for name, value, more in effects[label]} for label in labels}
+    names = sorted({name for own in found.values() for name in own}, key=_place_reading)
+    lines = [(name, *(own.get(name, "") for own in found.values())) for name in names]
+    header = ("reading", *(label.replace(" as printed", "") for label in labels))
+    return str(HtmlTable(caption, header, lines)) if lines else ""
+
+
+def _place_reading(name: str) -> int:
+    return ALL_READINGS.index(name)
+
+
+_FIRST_WORDS = (*MECHANISMS, "real")  # of the labels, in the paper's order
 
 
 _ABOUT = {
@@ -174,8 +185,8 @@ _ABOUT = {
     FREE: "Rows drawn from the fitted copula, in place of rows rearranged to follow the subjects",
 }
 _READINGS = (
-    "What the text leaves open in the algorithms and in the judge: RMSE of our reading at N = 1,000, by the paper's "
-    "judge, and how much others add to it. <code>docs/development/departures.md</code> has the sentences, "
+    "What the text leaves open in the algorithms and in the judge, {model} model: RMSE of our reading at N = 1,000, by "
+    "the paper's judge, and how much others add to it. <code>docs/development/departures.md</code> has the sentences, "
     "<code>experiments/results/open_choices.md</code> how this was made."
 )
 _REAL_READINGS = (
