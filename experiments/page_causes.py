@@ -55,6 +55,13 @@ def sort_by_cause(worse: Sequence[Figure]) -> dict[str, list[Figure]]:
     return {name: found[name] for name in CAUSES if name in found}
 
 
+def list_refined(figures: Sequence[Figure]) -> list[Figure]:
+    """Our refined rows wherever the paper prints a figure for one of its own methods, held against that."""
+    by_key = {f.key: f for f in figures}
+    own = [f for f in figures if f.key.method in PAPERS_OWN and f.printed is not None]
+    return [other for f in own if (other := find_refined(f, by_key)) is not None]
+
+
 def find_refined(figure: Figure, by_key: Mapping[PrintedKey, Figure]) -> Figure | None:
     """Our refined rows in the same cell, held against what is printed for the figure's own method."""
     order = REFINED[::-1] if figure.key.method in ALIGNED_ROWS else REFINED

@@ -13,7 +13,7 @@ from experiments.judge import JUDGE_NAMES, name_score
 from experiments.methods import METHODS, TABLES, YARDSTICKS
 from experiments.metrics import METRICS
 from experiments.one_reading import BY_INDEX, FREE
-from experiments.page_causes import find_refined, render_causes, sort_by_cause
+from experiments.page_causes import find_refined, list_refined, render_causes, sort_by_cause
 from experiments.paper import Printed, PrintedKey
 from experiments.results import Figure
 from experiments.runner import Settings, list_wanted
@@ -166,6 +166,8 @@ def test_aligned_methods_are_held_beside_aligned_refined_rows() -> None:
     assert find_refined(own, {free.key: free}).mean == 0.2
     assert find_refined(own, by_key).printed == own.printed
     assert find_refined(own, {}) is None
+    (listed,) = list_refined([own, free, aligned])
+    assert (listed.mean, listed.printed) == (0.1, own.printed)
 
 
 def test_the_headline_says_where_the_real_rows_are_worse_too(page: str) -> None:
