@@ -1,9 +1,10 @@
 """One other reading of the text at a time, in all cells: which printed figures hang on it.
 
-`open_choices` tries every reading in one cell. This takes the two that came nearest there through the sizes, epsilons
-and mechanisms of Tables 1, 4 and 6: Eq. 8 by index, and free rows. The algorithms as printed run on as many rows as
-subjects, by the paper's judge, without an intercept. The readings were chosen with the printed figures of one cell in
-sight: the other cells took no part in that, and say whether it was more than chance.
+`open_choices` tries every reading in one cell. This takes those that came nearest there through the sizes, epsilons and
+mechanisms of Tables 1 and 4 to 7: Eq. 8 by index and free rows (EVCDS, linear), and ties at random (VCDS, logistic).
+The algorithms as printed run on as many rows as subjects, by the paper's judge, without an intercept. The readings were
+chosen with the printed figures of one cell in sight: the other cells took no part in that, and say whether it was more
+than chance.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+from experiments.designs import Model
 from experiments.draws import MODELS, Cell, draw
-from experiments.methods import MECHANISMS
+from experiments.methods import MECHANISMS, PAPERS_OWN
 from experiments.metrics import rmse
-from experiments.open_choices import BY_INDEX, FREE, fit_rows, make_table
+from experiments.open_choices import BY_INDEX, FREE, TIES, fit_rows, list_readings, make_table
 from experiments.paper import COMPLETE
 from experiments.results import NEAR
 from experiments.runner import FAILURES, SMALL_DESIGN, Settings
@@ -31,8 +33,12 @@ from reporting.parallel import run_all
 from reporting.records import Record, write_text
 from reporting.tables import Table, mean, standard_error
 
-NEAREST = (BY_INDEX, FREE)
-METHODS = ("EVCDS", "IEVCDS")  # Algorithm 1 has no Eq. 8, and no other rows than free ones
+# The readings, and the method and model of the cell in which each came nearest.
+NEAREST: Mapping[str, tuple[str, Model]] = {
+    BY_INDEX: ("EVCDS", "linear"),
+    FREE: ("EVCDS", "linear"),
+    TIES: ("VCDS", "logistic"),
+}
 SIZES, EPSILONS, MISSING_EPSILON = (1_000, 3_000, 5_000), (1.0, 3.0, 5.0), 1.0
 Key = tuple[str, str, Cell, float]  # reading, method, cell, epsilon
 
@@ -68,8 +74,8 @@ class Reread:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--readings", nargs="+", choices=NEAREST, default=list(NEAREST))
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["EVCDS"])
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=["linear"])
+    parser.add_argument("--methods", nargs="+", choices=PAPERS_OWN, help="default: where it came nearest")
+    parser.add_argument("--models", nargs="+", choices=MODELS, help="default: where it came nearest")
     parser.add_argument("--sizes", nargs="+", type=int, help="N; default: the paper's 1000 3000 5000")
     parser.add_argument("--replications", type=int, help="data sets; default 5")
 
@@ -89,9 +95,10 @@ def run(options: argparse.Namespace) -> Measured:
     wanted = [
         (reading, method, cell, epsilon)
         for reading in options.readings
-        for method in options.methods
-        for cell, epsilon in list_cells(options.models, options.sizes)
-        if method == METHODS[0] or cell.mechanism != COMPLETE  # without missing blocks nothing is iterated
+        for method in options.methods or NEAREST[reading][:1]
+        for cell, epsilon in list_cells(options.models or NEAREST[reading][1:], options.sizes)
+        if reading in list_readings(method.lower(), cell.mechanism)
+        and (method != "IEVCDS" or cell.mechanism != COMPLETE)  # without missing blocks nothing is iterated
     ]
     left = [key for key in wanted if key not in found]
     tasks = [(key, number) for key in left for number in range(options.replications)]
@@ -101,16 +108,18 @@ def run(options: argparse.Namespace) -> Measured:
     ):
         errors[key] += [value] if math.isfinite(value) else []
     found |= {key: Reread(*key, tuple(values)) for key, values in errors.items()}
-    order = {model: place for place, model in enumerate(MODELS)}
-    kept = sorted(
-        found.values(),
-        key=lambda f: (NEAREST.index(f.reading), f.method, order[f.cell.model], f.cell.mechanism != COMPLETE),
-    )
+    kept = sorted(found.values(), key=_place)
     return said, {"cells": [plain(f) for f in kept]}
 
 
+def _place(found: Reread) -> tuple[int, int, int, bool]:
+    """In the order of readings, methods, models and mechanisms."""
+    where = list(NEAREST).index(found.reading), PAPERS_OWN.index(found.method), MODELS.index(found.cell.model)
+    return *where, found.cell.mechanism != COMPLETE
+
+
 def list_cells(models: Sequence[Any], sizes: Sequence[int]) -> list[tuple[Cell, float]]:
-    """Cells of Tables 1, 4 and 6 with their epsilons."""
+    """Cells of Tables 1 and 4 to 7 with their epsilons."""
     complete = [(Cell(m, COMPLETE, n), epsilon) for m in models for n in sizes for epsilon in EPSILONS]
     missing = [(Cell(m, name, n), MISSING_EPSILON) for m in models for name in MECHANISMS for n in sizes]
     return complete + missing

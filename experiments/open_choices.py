@@ -79,7 +79,7 @@ READINGS: Mapping[str, PrintedChoices] = {
 # Of the judge: what BIC's 2N f is where the errors' variance is taken as known, and Algorithm 4 as it stands.
 JUDGES = {"linear": ("judge: RSS + df log N", "judge: Algorithm 4"), "logistic": ("judge: Algorithm 4",)}
 # Algorithm 1 has no latents of subjects, and only Algorithm 3 has rounds.
-BY_INDEX, ALONE = "Eq. 8 by index", "missing by itself"
+BY_INDEX, ALONE, TIES = "Eq. 8 by index", "missing by itself", "ties at random"
 LATENT_READINGS = (BY_INDEX, "later row first", "Eq. 6 with Z'", ALONE, "given 1:(j−1)", FREE)
 ROUND_READINGS = (LATER, SHARED)
 UNREAD: Mapping[str, tuple[str, ...]] = {

@@ -11,8 +11,8 @@ import numpy as np
 
 from experiments.draws import MODELS, Cell
 from experiments.methods import PRINTED, find_row
-from experiments.one_reading import Reread
-from experiments.open_choices import ALL_READINGS, BY_INDEX, FREE, MECHANISMS
+from experiments.one_reading import NEAREST, Reread
+from experiments.open_choices import ALL_READINGS, BY_INDEX, FREE, MECHANISMS, TIES
 from experiments.page_cells import HtmlTable, render_number
 from experiments.results import NEAR, Figure, count_near
 
@@ -130,12 +130,13 @@ def _render_one(figures: Sequence[Figure], cells: Sequence[Reread]) -> str:
     if not rows:
         return ""
     sets, reading = max(len(found.errors) for found in cells), cells[0].reading
+    method, model = NEAREST[reading]
     header = ("method", "model", "blocks", "N", "ε", "printed", "our reading", "off by", reading, "off by")
     caption = (
         f"{_ABOUT[reading]}: RMSE of the algorithms as printed, by the paper's judge, {sets} data sets (our reading: "
         f"all of the tables). Within {100.0 * NEAR:.0f} % of the printed RMSE (grey): {near} of {len(rows)} cells by "
-        f"this reading, {ours_near} of the same by ours. It was chosen with one cell in sight, linear and complete, "
-        "N = 1,000, ε = 1; the others took no part in that."
+        f"this reading, {ours_near} of the same by ours. It was chosen with one cell in sight, {method}, "
+        f"{model} and complete, N = 1,000, ε = 1; the others took no part in that."
     )
     return str(HtmlTable(caption, header, rows, heads=5))
 
@@ -183,6 +184,7 @@ _FIRST_WORDS = (*MECHANISMS, "real")  # of the labels, in the paper's order
 _ABOUT = {
     BY_INDEX: "Eq. 8 read as the value at the index R~, in place of a reordering",
     FREE: "Rows drawn from the fitted copula, in place of rows rearranged to follow the subjects",
+    TIES: "Equal values ranked in random order, in place of the order of rows",
 }
 _READINGS = (
     "What the text leaves open in the algorithms and in the judge, {model} model: RMSE of our reading at N = 1,000, by "

@@ -20,13 +20,14 @@ def test_a_small_run_has_every_cell_and_goes_on_where_it_stopped(tmp_path: Path)
     path, options = tmp_path / "one_reading.json", ["--quick", "--out", str(tmp_path)]
     assert main(["one_reading", *options]) == 0
     found = read_cells(Record.read(path))
-    cells = list_cells(["linear"], [80])
-    assert [(f.reading, f.cell, f.epsilon) for f in found] == [(r, *where) for r in NEAREST for where in cells]
+    assert [(f.reading, f.method, f.cell, f.epsilon) for f in found] == [
+        (reading, method, *where) for reading, (method, model) in NEAREST.items() for where in list_cells([model], [80])
+    ]
     assert np.isfinite([value for f in found for value in f.errors]).all()
     whole = json.loads(path.read_text("utf-8"))
     whole["results"]["cells"][0]["errors"] = [0.5]  # were it computed again, it would be another
     path.write_text(json.dumps(whole), "utf-8")
-    assert main(["one_reading", *options, "--methods", "IEVCDS"]) == 0
+    assert main(["one_reading", *options, "--methods", "IEVCDS", "--models", "linear"]) == 0
     again = {f.key: f for f in read_cells(Record.read(path))}
     assert [again[f.key].errors for f in found] == [(0.5,), *(f.errors for f in found[1:])]
     added = [key for key in again if key not in {f.key for f in found}]
