@@ -188,7 +188,7 @@ TABLES      = $(RUN) table1 table2 table3 table4 table5 table6 table7 $(HOW)
 OTHER_DATA  = Original-C VCDS EVCDS Refined Refined-aligned
 
 # Interrupted after the first line, it leaves all tables with fewer data sets; called again, it goes on.
-tables: $(STAMP)-$(if $(filter loky,$(BACKEND)),dev,cluster)  ## the paper's tables in full, to experiments-out/ (a day of one core; JOBS=..., BACKEND=loky|dask|ray)
+tables: $(STAMP)-$(if $(filter loky,$(BACKEND)),dev,cluster)  ## the paper's tables in full, to experiments-out/ (half a day of one core; JOBS=..., BACKEND=loky|dask|ray)
 	$(TABLES) --headline --replications 30
 	$(TABLES) --headline --judges paper --replications 100
 	$(TABLES) --replications 30

@@ -35,6 +35,12 @@ ENTRIES = dict(
             "20 minutes",
             "scale.md",
         ),
+        _entry(
+            "rank_samplers",
+            "Ranks by fewer comparisons: errors at equal epsilon, and time.",
+            "15 minutes",
+            "rank_samplers.md",
+        ),
         _entry("growth", "Time of both rank releases against N.", "a minute", "growth.png"),
         _entry(
             "errors",

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from verticopula.protocol.messages import Reply, Request
-from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.protocol.messages import REPLY_KINDS, REQUEST_KINDS, Reply, Request
+from verticopula.protocol.wire import decode, encode
 
 Key = tuple[str, type[Request]]
 

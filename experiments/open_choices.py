@@ -46,29 +46,49 @@ Floats = NDArray[np.float64]
 EPSILON = 1.0
 N_CLIENTS = 5
 ROUNDS = 10
+ROWS_OF_MORE = 10
 OURS = "our reading"
+# Readings that are no point of `PrintedChoices`, but of how a study is run and what is taken from it.
 FREE = "free rows"
+MORE = "ten rows for each subject"  # which count as one
+LATER = "T rounds after the first"
 SHARED = "ε1 / T in each round"  # the tables must have used ε1 in each: so do ours
 READINGS: Mapping[str, PrintedChoices] = {
     OURS: DEFAULT_INTERPRETATION,
     "Spearman": replace(DEFAULT_INTERPRETATION, rank_correlation="spearman"),
+    "known normaliser": replace(DEFAULT_INTERPRETATION, known_normaliser=True),
+    "Ω clipped once": replace(DEFAULT_INTERPRETATION, nearest_repair=False),
     "public range": replace(DEFAULT_INTERPRETATION, own_range=False),
     "h = 1": replace(DEFAULT_INTERPRETATION, bernstein_order=1),
     "h = 5": replace(DEFAULT_INTERPRETATION, bernstein_order=5),
     "δ = 0.5": replace(DEFAULT_INTERPRETATION, failure_chance=0.5),
+    "straight lines": replace(DEFAULT_INTERPRETATION, smooth=False),
+    "sorted polynomial": replace(DEFAULT_INTERPRETATION, running_maximum=False),
     "to the nearest": replace(DEFAULT_INTERPRETATION, round_up=False),
     "Eq. 8 by index": replace(DEFAULT_INTERPRETATION, reorder=False),
+    "later row first": replace(DEFAULT_INTERPRETATION, earlier_first=False),
+    "Eq. 6 with Z'": replace(DEFAULT_INTERPRETATION, sorted_bounds=False),
+    "missing by itself": replace(DEFAULT_INTERPRETATION, missing_given_others=False),
     "given 1:(j−1)": replace(DEFAULT_INTERPRETATION, given_response=False),
     "ties at random": replace(DEFAULT_INTERPRETATION, ties_by_row=False),
     FREE: DEFAULT_INTERPRETATION,
+    MORE: DEFAULT_INTERPRETATION,
+    LATER: DEFAULT_INTERPRETATION,
     SHARED: DEFAULT_INTERPRETATION,
 }
 # Of the judge: what BIC's 2N f is where the errors' variance is taken as known, and Algorithm 4 as it stands.
 JUDGES = {"linear": ("judge: RSS + df log N", "judge: Algorithm 4"), "logistic": ("judge: Algorithm 4",)}
 # Algorithm 1 has no latents of subjects, and only Algorithm 3 has rounds.
-LATENT_READINGS = ("Eq. 8 by index", "given 1:(j−1)", FREE)
-UNREAD: Mapping[str, tuple[str, ...]] = {"vcds": (*LATENT_READINGS, SHARED), "evcds": (SHARED,), "ievcds": ()}
-MECHANISMS = {"vcds": COMPLETE, "evcds": COMPLETE, "ievcds": "MAR-simple"}
+BY_INDEX, ALONE, TIES = "Eq. 8 by index", "missing by itself", "ties at random"
+LATENT_READINGS = (BY_INDEX, "later row first", "Eq. 6 with Z'", ALONE, "given 1:(j−1)", FREE)
+ROUND_READINGS = (LATER, SHARED)
+UNREAD: Mapping[str, tuple[str, ...]] = {
+    "vcds": (*LATENT_READINGS, *ROUND_READINGS),
+    "evcds": ROUND_READINGS,
+    "ievcds": (),
+}
+MAR = "MAR-simple"
+MECHANISMS = {"vcds": (COMPLETE,), "evcds": (COMPLETE, MAR), "ievcds": (MAR,)}
 # The text does not say how many covariates are of which kind, nor whether latent variables are shuffled with them.
 # `DESIGN` measures the judge on real data.
 DESIGN = "design"
@@ -80,6 +100,9 @@ DESIGNS: Mapping[str, SimulationDesign] = {
     "all binary": SimulationDesign(kind_counts=(0, 0, 0, 100)),
     "latents shuffled, too": SimulationDesign(latents_move=True),
 }
+
+
+ALL_READINGS = (OURS, *(name for name in (*READINGS, *JUDGES["linear"], *DESIGNS) if name != OURS))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +128,13 @@ def run(options: argparse.Namespace) -> Measured:
     said = {"subjects": options.subjects, "replications": options.replications, "small_design": options.quick}
     said |= {"first": options.seed_offset} if options.seed_offset else {}
     found = read_found(options.places.results / "open_choices.json", said)
-    tasks = [(method, model, number) for method in options.methods for model in options.models for number in numbers]
+    tasks = [
+        (method, model, mechanism, number)
+        for method in options.methods
+        for model in options.models
+        for mechanism in MECHANISMS.get(method, (COMPLETE,))
+        for number in numbers
+    ]
     added: dict[str, dict[str, list[float]]] = {}
     for name, scores in run_all(
         measure,
@@ -132,8 +161,7 @@ def read_found(path: Path, said: Mapping[str, Any]) -> dict[str, dict[str, list[
 
 def in_order(scores: Mapping[str, list[float]]) -> dict[str, list[float]]:
     """Readings as they are listed here, judges after them."""
-    places = {name: place for place, name in enumerate((*DESIGNS, *READINGS, *JUDGES["linear"]))}
-    return {name: scores[name] for name in sorted(scores, key=places.__getitem__)}
+    return {name: scores[name] for name in sorted(scores, key=ALL_READINGS.index)}
 
 
 def present(record: Record, places: Places) -> list[Table]:
@@ -172,27 +200,33 @@ def mean_errors(record: Record) -> dict[str, dict[str, float]]:
 
 
 def measure(
-    task: tuple[str, Model, int], n_subjects: int, quick: bool, known: Mapping[str, Collection[str]]
+    task: tuple[str, Model, str, int], n_subjects: int, quick: bool, known: Mapping[str, Collection[str]]
 ) -> tuple[str, dict[str, float]]:
     """RMSE by reading, of one method on one data set; without those that are known."""
-    method, model, number = task
+    method, model, mechanism, number = task
     if method == DESIGN:
         name = f"real data, {model}, {COMPLETE}"
         return name, measure_designs(model, number, n_subjects, quick, known.get(name, ()))
-    cell = Cell(model, MECHANISMS[method], n_subjects)
-    label = f"{method} as printed, {model}, {cell.mechanism}"
+    cell = Cell(model, mechanism, n_subjects)
+    label = f"{method} as printed, {model}, {mechanism}"
     done = known.get(label, ())
     drawn = draw(cell, number, Settings(SMALL_DESIGN if quick else {}).make_design(cell))
-    names = [name for name in READINGS if name not in done and name not in UNREAD[method]]
+    names = [name for name in list_readings(method, mechanism) if name not in done]
     found, others = {}, {}
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in names:
             x, y = make_table(drawn, method, name, number)
-            found[name] = rmse(fit_rows(x, y, model), drawn.data.coef)
+            found[name] = rmse(fit_rows(x, y, model, n_subjects=n_subjects), drawn.data.coef)
             if name == OURS:
                 others = {judge: rmse(fit_rows(x, y, model, judge), drawn.data.coef) for judge in JUDGES[model]}
     return label, found | others
+
+
+def list_readings(method: str, mechanism: str) -> list[str]:
+    """Those that change anything there."""
+    unread = (*UNREAD[method], *((ALONE,) if mechanism == COMPLETE else ()))
+    return [name for name in READINGS if name not in unread]
 
 
 def measure_designs(
@@ -214,8 +248,9 @@ def make_table(drawn: Drawn, method: str, name: str, seed: int, epsilon: float =
     study, choices = drawn.study(epsilon, seed, 1), READINGS[name]
     federation = study.federation
     per_round = method == "ievcds" and name != SHARED
+    rounds = ROUNDS + (name == LATER)
     settings = StudySettings(
-        method, epsilon, unit="variable", rounds=ROUNDS, per_round=per_round, variant=PRINTED_VARIANT
+        method, epsilon, unit="variable", rounds=rounds, per_round=per_round, variant=PRINTED_VARIANT
     )
     result = run_in_process(
         federation,
@@ -229,16 +264,17 @@ def make_table(drawn: Drawn, method: str, name: str, seed: int, epsilon: float =
         ask_consent=False,
         printed_choices=choices,
     )
-    rng = server_generator(seed, "sample")
+    rng, tables = server_generator(seed, "sample"), ROWS_OF_MORE if name == MORE else 1
     if result.draw_aligned is None or name == FREE:
-        values = result.copula.sample(result.n_subjects, rng)
+        values = result.copula.sample(tables * result.n_subjects, rng)
     else:
-        values = result.copula.decode([result.draw_aligned(rng)], result.n_subjects)
+        latents = [result.draw_aligned(rng) for _ in range(tables)]
+        values = result.copula.decode(latents, tables * result.n_subjects)
     return stack_numbers(federation, decode_tables(values, federation, result))
 
 
-def fit_rows(x: Floats, y: Floats, model: Model, judge: str = "") -> Floats:
-    """Coefficients by the paper's judge, or by another reading of it."""
+def fit_rows(x: Floats, y: Floats, model: Model, judge: str = "", n_subjects: int | None = None) -> Floats:
+    """Coefficients by the paper's judge, or by another reading of it; None for as many subjects as rows."""
     if judge.endswith("Algorithm 4"):
         blocks = {f"client{k}": part for k, part in enumerate(np.array_split(x, N_CLIENTS, axis=1))}
         fitted = VerticalGLM(FAMILY_OF_MODEL[model], fit_intercept=False, variant=PRINTED_VARIANT).fit(blocks, y)
@@ -248,4 +284,4 @@ def fit_rows(x: Floats, y: Floats, model: Model, judge: str = "") -> Floats:
         points = fitted.path_.points
         scores = [2.0 * y.size * point.loss + point.degrees_of_freedom * np.log(y.size) for point in points]
         return points[int(np.argmin(scores))].coef
-    return trace_scad(x, y, model=model, fit_intercept=False).penalised.coef
+    return trace_scad(x, y, model=model, n_effective=n_subjects, fit_intercept=False).penalised.coef

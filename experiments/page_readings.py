@@ -9,9 +9,10 @@ from html import escape
 
 import numpy as np
 
-from experiments.draws import Cell
+from experiments.draws import MODELS, Cell
 from experiments.methods import PRINTED, find_row
-from experiments.one_reading import Reread
+from experiments.one_reading import NEAREST, Reread
+from experiments.open_choices import ALL_READINGS, BY_INDEX, FREE, MECHANISMS, TIES
 from experiments.page_cells import HtmlTable, render_number
 from experiments.results import NEAR, Figure, count_near
 
@@ -69,7 +70,7 @@ def render_far(figures: Sequence[Figure], readings: Readings) -> str:
         "looked for with the printed figures in sight, so it explains a difference and proves nothing; a dash where no "
         "other reading was run."
     )
-    parts = HtmlTable(caption, header, rows, heads=3), _list_far(own), _render_one(own, readings.everywhere)
+    parts = HtmlTable(caption, header, rows, heads=3), _list_far(own), _render_others(own, readings.everywhere)
     return f"{''.join(map(str, parts))}{_render_effects(readings.effects)}"
 
 
@@ -96,11 +97,17 @@ def _list_far(figures: Sequence[Figure]) -> str:
     return f"<details><summary>All {len(rows)} of them</summary>{HtmlTable(caption, header, rows, heads=5)}</details>"
 
 
-def _render_one(figures: Sequence[Figure], everywhere: Sequence[Reread]) -> str:
-    """The reading that explains most, beside ours, in every cell that it was run in."""
+def _render_others(figures: Sequence[Figure], everywhere: Sequence[Reread]) -> str:
+    """The readings that explain most, each beside ours in every cell that it was run in."""
+    readings = dict.fromkeys(found.reading for found in everywhere)
+    return "".join(_render_one(figures, [f for f in everywhere if f.reading == reading]) for reading in readings)
+
+
+def _render_one(figures: Sequence[Figure], cells: Sequence[Reread]) -> str:
+    """One reading beside ours."""
     beside = {(f.key.method, _cell(f), f.key.epsilon): f for f in figures}
     rows, near, ours_near = [], 0, 0
-    for found in everywhere:
+    for found in cells:
         ours = beside.get((found.method + PRINTED, found.cell, found.epsilon))
         if ours is None or ours.printed is None or not found.errors:
             continue
@@ -122,13 +129,14 @@ def _render_one(figures: Sequence[Figure], everywhere: Sequence[Reread]) -> str:
         )
     if not rows:
         return ""
-    sets = max(len(found.errors) for found in everywhere)
-    header = ("method", "model", "blocks", "N", "ε", "printed", "our reading", "off by", "Eq. 8 by index", "off by")
+    sets, reading = max(len(found.errors) for found in cells), cells[0].reading
+    method, model = NEAREST[reading]
+    header = ("method", "model", "blocks", "N", "ε", "printed", "our reading", "off by", reading, "off by")
     caption = (
-        "Eq. 8 read as the value at the index R~, in place of a reordering: RMSE of the algorithms as printed, by the "
-        f"paper's judge, {sets} data sets (our reading: all of the tables). Within {100.0 * NEAR:.0f} % of the printed "
-        f"RMSE (grey): {near} of {len(rows)} cells by index, {ours_near} of the same by our reading. The reading was "
-        "chosen with one cell in sight, linear and complete, N = 1,000, ε = 1; the others took no part in that."
+        f"{_ABOUT[reading]}: RMSE of the algorithms as printed, by the paper's judge, {sets} data sets (our reading: "
+        f"all of the tables). Within {100.0 * NEAR:.0f} % of the printed RMSE (grey): {near} of {len(rows)} cells by "
+        f"this reading, {ours_near} of the same by ours. It was chosen with one cell in sight, {method}, "
+        f"{model} and complete, N = 1,000, ε = 1; the others took no part in that."
     )
     return str(HtmlTable(caption, header, rows, heads=5))
 
@@ -147,24 +155,40 @@ def _name_nearest(figures: Sequence[Figure], errors: Mapping[str, float]) -> str
 
 
 def _render_effects(effects: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
-    """What the text leaves open, and what each other reading of it would change."""
+    """What the text leaves open, and what each other reading of it would change: a table a model, and the design."""
+    real = {label: rows for label, rows in effects.items() if label.startswith("real data")}
     parts = []
-    for real in (False, True):
-        found = {
-            label: {name: more or value for name, value, more in rows}
-            for label, rows in effects.items()
-            if label.startswith("real data") == real
-        }
-        names = dict.fromkeys(name for own in found.values() for name in own)
-        lines = [(name, *(own.get(name, "") for own in found.values())) for name in names]
-        header = ("reading", *(label.replace(" as printed", "") for label in found))
-        parts += [str(HtmlTable(_REAL_READINGS if real else _READINGS, header, lines))] if lines else []
-    return "".join(parts)
+    for model in MODELS:
+        own = {label: rows for label, rows in effects.items() if f", {model}, " in label and label not in real}
+        parts.append(_render_effect_table(_READINGS.format(model=model), own))
+    return "".join([*parts, _render_effect_table(_REAL_READINGS, real)])
 
 
+def _render_effect_table(caption: str, effects: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
+    """A column for each method and design, in the paper's order of methods; empty without any."""
+    labels = sorted(effects, key=lambda label: (_FIRST_WORDS.index(label.partition(" ")[0]), label))
+    found = {label: {name: more or value for name, value, more in effects[label]} for label in labels}
+    names = sorted({name for own in found.values() for name in own}, key=_place_reading)
+    lines = [(name, *(own.get(name, "") for own in found.values())) for name in names]
+    header = ("reading", *(label.replace(" as printed", "") for label in labels))
+    return str(HtmlTable(caption, header, lines)) if lines else ""
+
+
+def _place_reading(name: str) -> int:
+    return ALL_READINGS.index(name)
+
+
+_FIRST_WORDS = (*MECHANISMS, "real")  # of the labels, in the paper's order
+
+
+_ABOUT = {
+    BY_INDEX: "Eq. 8 read as the value at the index R~, in place of a reordering",
+    FREE: "Rows drawn from the fitted copula, in place of rows rearranged to follow the subjects",
+    TIES: "Equal values ranked in random order, in place of the order of rows",
+}
 _READINGS = (
-    "What the text leaves open in the algorithms and in the judge: RMSE of our reading at N = 1,000, by the paper's "
-    "judge, and how much others add to it. <code>docs/development/departures.md</code> has the sentences, "
+    "What the text leaves open in the algorithms and in the judge, {model} model: RMSE of our reading at N = 1,000, by "
+    "the paper's judge, and how much others add to it. <code>docs/development/departures.md</code> has the sentences, "
     "<code>experiments/results/open_choices.md</code> how this was made."
 )
 _REAL_READINGS = (

@@ -12,10 +12,20 @@ import numpy as np
 
 from experiments.draws import Cell
 from experiments.judge import JUDGE_NAMES, JudgeName, name_score
-from experiments.methods import METHODS, ORACLE, ORIGINAL, PAPERS_OWN, REFINED, TABLES, UNPROTECTED, find_row
+from experiments.methods import (
+    HEADLINE,
+    METHODS,
+    ORACLE,
+    ORIGINAL,
+    PAPERS_OWN,
+    REFINED,
+    TABLES,
+    UNPROTECTED,
+    find_row,
+)
 from experiments.metrics import direction
 from experiments.paper import COMPLETE, Printed, PrintedKey
-from experiments.store import MethodScores, Replication, name_entry, read
+from experiments.store import Replication, name_entry, read
 from experiments.study import Spent
 from reporting.records import write_text
 from reporting.tables import csv_number, mean, standard_error, to_csv
@@ -23,6 +33,7 @@ from reporting.tables import csv_number, mean, standard_error, to_csv
 Verdict = Literal["better", "equal", "worse", ""]
 WITHIN = 2.0  # standard errors
 NEAR = 0.15  # of the printed RMSE: as near as a reproduction should be
+SETS_OF_HEADLINE, SETS_OF_OTHERS = 100, 30  # data sets of a cell in `make tables`
 NOISELESS = 70.0  # half of it per comparison: one coin in 10^15 flips; `experiments missing` has such runs
 
 
@@ -190,20 +201,39 @@ def median(values: Sequence[float]) -> float:
     return float(np.median(values)) if len(values) else math.nan
 
 
-def sum_hours(cells: Iterable[CellRows]) -> dict[str, float]:
-    """Processor hours behind each table; Tables 1 to 3 share what stands at Table 1."""
+def sum_hours(cells: Iterable[CellRows], *, in_full: bool = False) -> dict[str, float]:
+    """Processor hours behind each table; Tables 1 to 3 share what stands at Table 1.
+
+    Parameters
+    ----------
+    in_full : what `make tables` takes for all data sets, by the last one of every method: earlier ones may have been
+        measured with slower code
+    """
     hours = dict.fromkeys(TABLES, 0.0)
     for found in cells:
         for name, design in TABLES.items():
             if name in ("table2", "table3") or found.cell.model not in design.models:
                 continue
             if found.cell.mechanism in design.mechanisms:
-                hours[name] += sum(_seconds_of(row.entries, design.methods) for row in found.rows) / 3600.0
+                hours[name] += _sum_seconds(found.rows, design.methods, in_full=in_full) / 3600.0
     return {name: value for name, value in hours.items() if value}
 
 
-def _seconds_of(entries: Mapping[str, MethodScores], methods: Sequence[str]) -> float:
-    return sum(entry.seconds for name, entry in entries.items() if name.partition("@")[0] in methods)
+def _sum_seconds(rows: Sequence[Replication], methods: Sequence[str], *, in_full: bool) -> float:
+    """Of these methods in one cell; noiseless runs, which are no part of the tables, count only as spent."""
+    seconds: dict[str, list[float]] = {}
+    for row in rows:
+        for name, entry in row.entries.items():
+            if name.partition("@")[0] in methods:
+                seconds.setdefault(name, []).append(entry.seconds)
+    if not in_full:
+        return sum(map(sum, seconds.values()))
+    tables = {name: own for name, own in seconds.items() if float(name.partition("@")[2] or 0.0) < NOISELESS}
+    return sum(own[-1] * _count_in_full(name.partition("@")[0]) for name, own in tables.items())
+
+
+def _count_in_full(method: str) -> int:
+    return SETS_OF_HEADLINE if method in HEADLINE else SETS_OF_OTHERS
 
 
 def write_csv(path: Path, figures: Sequence[Figure]) -> None:

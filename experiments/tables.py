@@ -16,6 +16,7 @@ from experiments.page_readings import Readings
 from experiments.paper import Printed, PrintedKey, read_tables
 from experiments.results import (
     NOISELESS,
+    SETS_OF_OTHERS,
     CellRows,
     Figure,
     complete_shares,
@@ -34,7 +35,7 @@ from verticopula.errors import SettingsError
 
 SME = "table8"
 QUICK_SIZE, QUICK_EPSILON, QUICK_SUBJECTS = 100, 2.0, 1_500
-FEWEST_REPLICATIONS = 30
+FEWEST_REPLICATIONS = SETS_OF_OTHERS
 UNIFORM, FRESH = "effects-uniform", "seeds-from-1000"  # folders of other data sets that the page shows
 
 
@@ -158,7 +159,7 @@ def present(record: Record, places: Places) -> list[Table]:
     others = {name: summarise_folder(folder / name, paper) for name in (UNIFORM, FRESH) if (folder / name).exists()}
     cells, tables = summarise_folder(folder, paper)
     sme_table.write_csv(folder, said["subjects"])
-    hours = {f"Table{'s 1 to 3' if n == 'table1' else f' {n[-1]}'}": h for n, h in sum_hours(cells).items()}
+    hours = {_label(name): spent for name, spent in sum_hours(cells).items()}
     if (spent := sum(sme_table.sum_hours(folder, n) for n in sme_table.list_sizes(folder, said["subjects"]))) > 0.0:
         hours["Table 8"] = spent
     labels = {UNIFORM: "effects of many sizes", FRESH: "fresh data sets"}
@@ -170,6 +171,7 @@ def present(record: Record, places: Places) -> list[Table]:
         others[FRESH][1] if FRESH in others else {},
         complete_shares(cells),
         hours,
+        {_label(name): spent for name, spent in sum_hours(cells, in_full=True).items()},
         sme_table.render_sizes(folder, said["subjects"]),
         read_readings(folder) if paper else Readings(),
     )
@@ -182,6 +184,10 @@ def present(record: Record, places: Places) -> list[Table]:
         rows.append((name, counts, str(sum(f.failures for f in own))))
     head = ("table", "cells, by the paper's judge", "answers missing: a method failed")
     return [Table("our cells against the paper's", head, rows)]
+
+
+def _label(name: str) -> str:
+    return "Tables 1 to 3" if name == "table1" else f"Table {name.removeprefix('table')}"
 
 
 def read_readings(folder: Path) -> Readings:

@@ -12,9 +12,10 @@ import pytest
 from tests.members import KEY
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.errors import VersionMismatch, VerticopulaError
+from verticopula.protocol.messages import REQUEST_KINDS
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.rank_messages import ColumnQuery, ReleaseRequest
-from verticopula.protocol.wire import REQUEST_KINDS, decode
+from verticopula.protocol.wire import decode
 from verticopula.storage.ledger import Ledger
 from verticopula.storage.vault import Vault
 from verticopula.storage.vault_files import inspect_vault

@@ -9,7 +9,20 @@ import numpy as np
 
 from experiments.__main__ import main
 from experiments.draws import Cell, draw
-from experiments.open_choices import FREE, JUDGES, LATENT_READINGS, OURS, READINGS, SHARED, make_table
+from experiments.open_choices import (
+    ALONE,
+    FREE,
+    JUDGES,
+    LATENT_READINGS,
+    LATER,
+    MORE,
+    OURS,
+    READINGS,
+    ROUND_READINGS,
+    SHARED,
+    fit_rows,
+    make_table,
+)
 from experiments.runner import SMALL_DESIGN, Settings
 
 
@@ -17,8 +30,10 @@ def test_a_small_run_measures_every_reading(tmp_path: Path) -> None:
     assert main(["open_choices", "--quick", "--methods", "vcds", "evcds", "--out", str(tmp_path)]) == 0
     found = json.loads((tmp_path / "open_choices.json").read_text("utf-8"))["results"]
     evcds, vcds = found["evcds as printed, linear, complete"], found["vcds as printed, logistic, complete"]
-    assert list(evcds) == [*(name for name in READINGS if name != SHARED), *JUDGES["linear"]]
-    assert set(READINGS) - set(vcds) == {*LATENT_READINGS, SHARED}
+    unread = {*ROUND_READINGS, ALONE}
+    assert list(evcds) == [*(name for name in READINGS if name not in unread), *JUDGES["linear"]]
+    assert set(READINGS) - set(found["evcds as printed, linear, MAR-simple"]) == set(ROUND_READINGS)
+    assert set(READINGS) - set(vcds) == {*LATENT_READINGS, *ROUND_READINGS}
     assert np.isfinite([rmse for scores in found.values() for values in scores.values() for rmse in values]).all()
     page = (tmp_path / "open_choices.md").read_text("utf-8")
     assert "evcds as printed, linear, complete, N = 80" in page
@@ -46,7 +61,25 @@ def test_readings_differ_from_ours_in_one_point_each() -> None:
     ours = READINGS[OURS]
     for name, reading in READINGS.items():
         changed = [field for field, value in vars(reading).items() if value != getattr(ours, field)]
-        assert len(changed) == (name not in (OURS, FREE, SHARED))
+        assert len(changed) == (name not in (OURS, FREE, MORE, LATER, SHARED))
+    every = {
+        field for reading in READINGS.values() for field in vars(ours) if vars(reading)[field] != vars(ours)[field]
+    }
+    assert every == set(vars(ours))  # no point without another reading
+
+
+def test_ten_rows_for_each_subject_count_as_one() -> None:
+    drawn = draw(Cell("linear", "complete", 80), 0, Settings(SMALL_DESIGN).make_design(Cell("linear", "complete", 80)))
+    x, y = make_table(drawn, "evcds", MORE, 0)
+    assert x.shape[0] == 10 * 80
+    chosen = [np.count_nonzero(fit_rows(x, y, "linear", n_subjects=n)) for n in (80, None)]
+    assert chosen[0] <= chosen[1]
+
+
+def test_one_round_more_gives_other_tables_of_iterated_rows() -> None:
+    drawn = draw(Cell("linear", "MCAR", 80), 0, Settings(SMALL_DESIGN).make_design(Cell("linear", "MCAR", 80)))
+    ten, eleven = (make_table(drawn, "ievcds", name, 0)[0] for name in (OURS, LATER))
+    assert not np.array_equal(ten, eleven)
 
 
 def test_rounds_that_share_epsilon_give_other_tables_of_the_same_data() -> None:

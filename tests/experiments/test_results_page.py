@@ -12,6 +12,10 @@ from experiments.draws import Cell
 from experiments.judge import JUDGE_NAMES, name_score
 from experiments.methods import METHODS, TABLES, YARDSTICKS
 from experiments.metrics import METRICS
+from experiments.one_reading import BY_INDEX, FREE
+from experiments.page_causes import find_refined, list_refined, render_causes, sort_by_cause
+from experiments.paper import Printed, PrintedKey
+from experiments.results import Figure
 from experiments.runner import Settings, list_wanted
 from experiments.store import MethodScores, Replication, locate, name_entry, write
 from experiments.study import Spent
@@ -47,10 +51,35 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     effects = {"vcds as printed, linear, complete": readings, "real data, linear, complete": readings}
     Record.of_run("open_choices", {}, effects, "a test").save(folder / "open_choices.json")
     cells = [
-        {"method": "EVCDS", "cell": ["linear", "complete", 1_000], "epsilon": 1.0, "errors": [0.14, 0.16]},
-        {"method": "EVCDS", "cell": ["linear", "MAR-simple", 1_000], "epsilon": 1.0, "errors": [0.3, 0.3]},
-        {"method": "EVCDS", "cell": ["logistic", "complete", 1_000], "epsilon": 1.0, "errors": [0.3]},  # no such cell
-    ]
+        {
+            "reading": BY_INDEX,
+            "method": "EVCDS",
+            "cell": ["linear", "complete", 1_000],
+            "epsilon": 1.0,
+            "errors": [0.14, 0.16],
+        },
+        {
+            "reading": BY_INDEX,
+            "method": "EVCDS",
+            "cell": ["linear", "MAR-simple", 1_000],
+            "epsilon": 1.0,
+            "errors": [0.3, 0.3],
+        },
+        {
+            "reading": BY_INDEX,
+            "method": "EVCDS",
+            "cell": ["logistic", "complete", 1_000],
+            "epsilon": 1.0,
+            "errors": [0.3],
+        },
+        {
+            "reading": FREE,
+            "method": "EVCDS",
+            "cell": ["linear", "complete", 1_000],
+            "epsilon": 1.0,
+            "errors": [0.1, 0.1],
+        },
+    ]  # the third is of no such cell
     Record.of_run("one_reading", {}, {"cells": cells}, "a test").save(folder / "one_reading.json")
     assert main(["table1", "--page", "--out", str(folder)]) == 0
     return (folder / "results.html").read_text()
@@ -97,9 +126,48 @@ def test_cells_that_are_far_off_are_listed_with_the_reading_that_comes_nearest(p
 
 def test_one_reading_stands_beside_ours_in_every_cell_that_has_both(page: str) -> None:
     """EVCDS is printed as 0.149 and 0.191 there; our reading has 0.105 in both."""
-    assert "(grey): 1 of 2 cells by index, 0 of the same by our reading" in page
+    assert "(grey): 1 of 2 cells by this reading, 0 of the same by ours" in page
     assert "<td>-29 %</td><td>0.150 ± 0.010</td><td class='equal'>+1 %</td>" in page
     assert "<td>0.300 ± 0.000</td><td class='none'>+57 %</td>" in page
+    assert "(grey): 0 of 1 cells by this reading, 0 of the same by ours" in page[page.index("Rows drawn from") :]
+
+
+def figure(method: str, mechanism: str, metric: str, *, ours: float, printed: float, original: float) -> Figure:
+    key = PrintedKey("table4", "linear", mechanism, 3_000, 1.0, method, metric)
+    return Figure(key, "paper", ours, 0.01, 30, 0, None, Printed(printed, 0.0), 0.0, original)
+
+
+def test_worse_cells_stand_at_one_cause_each_beside_refined_rows() -> None:
+    lost = figure("VCDS", "MCAR", "rmse", ours=0.3, printed=0.1, original=0.2)  # by the real rows already
+    at_random = figure("VCDS", "MAR-simple", "rmse", ours=0.3, printed=0.1, original=0.05)
+    selection = figure("VCDS", "MCAR", "fdr", ours=0.3, printed=0.1, original=0.05)
+    good = figure("VCDS", "MCAR", "gmeans", ours=0.9, printed=0.1, original=0.95)
+    refined = figure("Refined", "MCAR", "fdr", ours=0.1, printed=0.5, original=0.05)  # printed for another method
+    bad = figure("Refined", "MAR-simple", "rmse", ours=0.2, printed=0.5, original=0.05)
+    found = sort_by_cause([lost, at_random, selection])
+    assert list(found.values()) == [[lost], [at_random], [selection]]
+    page = render_causes([lost, at_random, selection, good, refined, bad])
+    assert "Our 3 worse cells" in page
+    rows = [
+        re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr><th>.*?</tr>", page[page.index("<tbody>") :])
+    ]
+    assert rows == [["1", "1", "0", "0", "0 of 0"], ["1", "1", "0", "0", "0 of 1"], ["1", "0", "0", "1", "1 of 1"]]
+    assert render_causes([good, refined]) == ""
+
+
+def test_aligned_methods_are_held_beside_aligned_refined_rows() -> None:
+    own = figure("EVCDS", "MCAR", "fdr", ours=0.3, printed=0.1, original=0.05)
+    free, aligned = (
+        figure(m, "MCAR", "fdr", ours=x, printed=0.5, original=0.05)
+        for m, x in (("Refined", 0.2), ("Refined-aligned", 0.1))
+    )
+    by_key = {f.key: f for f in (free, aligned)}
+    assert find_refined(own, by_key).mean == 0.1
+    assert find_refined(own, {free.key: free}).mean == 0.2
+    assert find_refined(own, by_key).printed == own.printed
+    assert find_refined(own, {}) is None
+    (listed,) = list_refined([own, free, aligned])
+    assert (listed.mean, listed.printed) == (0.1, own.printed)
 
 
 def test_the_headline_says_where_the_real_rows_are_worse_too(page: str) -> None:

@@ -298,3 +298,13 @@ def test_hours_are_those_of_the_methods_that_a_table_shows() -> None:
     entries = {"VCDS@1": MethodScores({}, seconds=3600.0), "EVCDS@1": MethodScores({}, seconds=7200.0)}
     cells = [CellRows(Cell("linear", m, 1000), [Replication({}, 1.0, entries)]) for m in ("complete", "MCAR")]
     assert sum_hours(cells) == {"table1": 3.0, "table4": 1.0, "table6": 2.0}
+
+
+def test_hours_in_full_are_those_of_the_last_data_set_as_often_as_there_are_any() -> None:
+    slow = {"VCDS@1": MethodScores({}, seconds=7200.0), "CC-VCDS@1": MethodScores({}, seconds=360.0)}
+    fast = {
+        "VCDS@1": MethodScores({}, seconds=36.0),
+        "VCDS@70": MethodScores({}, seconds=36.0),
+    }  # without noise: no cell
+    cells = [CellRows(Cell("linear", "MCAR", 1000), [Replication({}, 1.0, slow), Replication({}, 1.0, fast)])]
+    assert sum_hours(cells, in_full=True) == pytest.approx({"table4": 100 * 0.01 + 30 * 0.1})

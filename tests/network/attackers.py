@@ -30,8 +30,8 @@ from verticopula.network.connection.control_messages import Envelope, Greeting, 
 from verticopula.network.connection.flare_link import _APPLICATION, Link
 from verticopula.network.connection.sessions import PeerSessions
 from verticopula.network.kit.startup_kit import Kit
-from verticopula.protocol.messages import fingerprint
-from verticopula.protocol.wire import REPLY_KINDS, decode, encode
+from verticopula.protocol.messages import REPLY_KINDS, fingerprint
+from verticopula.protocol.wire import decode, encode
 from verticopula.schema.study_settings import COORDINATOR
 
 _UNTIL_CONNECTED = 120.0

@@ -44,6 +44,7 @@ from verticopula.protocol.regression_messages import (
     DesignRequest,
     EnteringColumnsRequest,
     MomentsKeyRequest,
+    MomentsReply,
     MomentsRequest,
     ResponseRequest,
 )
@@ -175,6 +176,26 @@ for _title, _ask, _line in (
     against_parties(_title, "what was consented to", _line, party="left", honest="this party alone")(
         _moments_are_refused(_ask)
     )
+
+
+@attack(
+    "second moments of everybody, and in another study of everybody but one",
+    "parties",
+    "left",
+    "what was summed before",
+    "refused: party 'left': exact sums over nearly the same people",
+    honest="this party alone",
+)
+def sums_but_for_one_person(scene: Scene) -> None:
+    """Places are new in every study, and whoever is left out, the difference is one person's row."""
+    found = []
+    for subjects in (np.ones(120, dtype=bool), np.arange(120) != 3):
+        study, before = f"moments-{time.monotonic_ns()}", ledgers(scene)
+        agreed_alone(scene, study, "raw-glm", subjects=subjects, variant=MOMENTS_VARIANT)
+        found.append(scene.evil.ask("left", replace(_moments(scene, study), subjects=subjects)))
+    assert isinstance(found[0], MomentsReply), found[0]
+    assert isinstance(found[1], Refusal), "the sums differ by one person's exact values"
+    assert ledgers(scene) == before
 
 
 # ---- who asks --------------------------------------------------------------------------------------

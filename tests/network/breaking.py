@@ -128,8 +128,8 @@ def break_party(breaker: Breaker) -> None:
     from verticopula.network.connection.control_messages import ChangeRequest
     from verticopula.network.connection.sessions import PeerSessions
     from verticopula.network.party.party_process import PartyProcess
-    from verticopula.protocol.messages import fingerprint
-    from verticopula.protocol.wire import REQUEST_KINDS, decode
+    from verticopula.protocol.messages import REQUEST_KINDS, fingerprint
+    from verticopula.protocol.wire import decode
     from verticopula.storage import blobs
     from verticopula.storage.ledger import Ledger
     from verticopula.storage.vault import Vault

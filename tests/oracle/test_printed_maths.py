@@ -21,10 +21,11 @@ from verticopula.stats.printed.bernstein_margins import (
     choose_degree,
     ecdf_spline,
     evaluate_bernstein,
+    make_rise,
     release_coefficients,
 )
 from verticopula.stats.printed.ordered_latents import draw_latents, draw_missing, sort_by_ranks
-from verticopula.stats.printed.rank_correlation import kendall, spearman
+from verticopula.stats.printed.rank_correlation import kendall, known_spearman, spearman
 from verticopula.stats.printed.rounds_at_client import PrintedRound, impute_column, latent_spline, margin_spline
 from verticopula.stats.printed.row_order_ranks import as_number, order_ranks, rank_at_random, rank_by_row
 
@@ -162,6 +163,18 @@ def test_the_inverse_is_the_smallest_value_of_at_least_that_grade() -> None:
     np.testing.assert_array_equal(MonotoneSpline(np.array([2.0]), np.array([1.0])).inverse(grades), 2.0)
 
 
+def test_straight_lines_go_through_the_same_points_and_invert() -> None:
+    lines = MonotoneSpline(np.array([0.0, 1.0, 4.0]), np.array([0.2, 0.5, 0.9]), smooth=False)
+    np.testing.assert_allclose(lines.at(np.array([0.0, 0.5, 1.0, 2.5, 4.0])), [0.2, 0.35, 0.5, 0.7, 0.9])
+    np.testing.assert_allclose(lines.inverse(np.array([0.1, 0.35, 0.7, 0.95])), [0.0, 0.5, 2.5, 4.0], atol=1e-9)
+
+
+def test_a_polynomial_that_falls_is_replaced_by_its_running_maximum_or_by_its_values_in_order() -> None:
+    heights = np.array([-0.1, 0.3, 0.2, 0.8, 1.2])
+    np.testing.assert_array_equal(make_rise(heights, DEFAULT_INTERPRETATION), [0.0, 0.3, 0.3, 0.8, 1.0])
+    np.testing.assert_array_equal(make_rise(heights, PrintedChoices(running_maximum=False)), [0.0, 0.2, 0.3, 0.8, 1.0])
+
+
 def test_the_degree_is_that_of_corollary_1() -> None:
     for n, epsilon in ((1_000, 0.5), (5_000, 2.5), (10, 0.1)):
         exact = (epsilon * n / math.log(1 / 0.05)) ** (1 / 3)
@@ -257,11 +270,70 @@ def test_leaving_the_response_out_of_the_sequence_changes_what_is_drawn_for_othe
     observed[:, 2] = False
     ranks = [rank_by_row(rng.normal(size=n)), rank_by_row(rng.normal(size=n)), np.empty(0, dtype=np.int64)]
     found = [
-        np.corrcoef(draw_latents(correlation, observed, ranks, rng, given_response=given)[:, [0, 2]].T)[0, 1]
-        for given in (True, False)
+        np.corrcoef(draw_latents(correlation, observed, ranks, rng, reading)[:, [0, 2]].T)[0, 1]
+        for reading in (DEFAULT_INTERPRETATION, PrintedChoices(given_response=False))
     ]
     assert found[0] == pytest.approx(0.8, abs=0.05)
     assert found[1] == pytest.approx(0.0, abs=0.07)
+
+
+def draw_two(reading: PrintedChoices, ranks: NDArray[np.int64], observed: NDArray[np.bool_]) -> Floats:
+    """The second of two correlated latents; the first follows the rows, and both have the same noise in every call."""
+    rng, n = np.random.default_rng(14), observed.shape[0]
+    return draw_latents(np.array([[1.0, 0.6], [0.6, 1.0]]), observed, [np.arange(1, n + 1), ranks], rng, reading)[:, 1]
+
+
+def test_bounds_that_are_neighbours_draws_keep_the_order_exactly() -> None:
+    ranks = np.random.default_rng(15).permutation(200) + 1
+    everybody = np.ones((200, 2), dtype=bool)
+    kept = draw_two(PrintedChoices(sorted_bounds=False), ranks, everybody)
+    np.testing.assert_array_equal(np.argsort(kept), np.argsort(ranks))
+    assert not np.array_equal(np.argsort(draw_two(DEFAULT_INTERPRETATION, ranks, everybody)), np.argsort(ranks))
+
+
+def test_of_equal_noisy_ranks_the_other_reading_has_the_later_row_first() -> None:
+    ranks, column = np.array([2, 1, 2, 2]), np.array([0.4, 0.1, 0.3, 0.2])
+    first, *_ = sort_by_ranks(column, np.arange(4), ranks)
+    later, *_ = sort_by_ranks(column, np.arange(4), ranks, earlier_first=False)
+    np.testing.assert_array_equal(first, [0.2, 0.1, 0.3, 0.4])
+    np.testing.assert_array_equal(later, [0.4, 0.1, 0.3, 0.2])
+
+
+def test_a_latent_without_a_value_may_stay_as_it_was_drawn() -> None:
+    observed = np.ones((400, 2), dtype=bool)
+    observed[200:, 1] = False
+    ranks = np.arange(1, 201)
+    given = draw_two(DEFAULT_INTERPRETATION, ranks, observed)[200:]
+    free = draw_two(PrintedChoices(missing_given_others=False), ranks, observed)[200:]
+    assert np.corrcoef(given, np.arange(200))[0, 1] > 0.3  # the first latents rise from row to row
+    assert abs(np.corrcoef(free, np.arange(200))[0, 1]) < 0.2
+
+
+def test_the_known_normaliser_is_spearman_without_noise_and_unbiased_with_it() -> None:
+    rng, n, theta = np.random.default_rng(16), 60, 0.3
+    x = rng.normal(size=n)
+    ranks = np.column_stack([rank_by_row(x), rank_by_row(x + rng.normal(size=n))]).astype(float)
+    everybody = np.ones((n, 2), dtype=bool)
+    expected = spearman(ranks, everybody)
+    np.testing.assert_allclose(known_spearman(ranks, everybody), expected, atol=1e-12)
+    noise = theta * (1.0 - theta) / (1.0 - 2.0 * theta) ** 2  # of one debiased comparison
+    found = [
+        known_spearman(ranks + rng.normal(size=ranks.shape) * np.sqrt(noise * n), everybody)[0, 1] for _ in range(2_000)
+    ]
+    assert np.mean(found) == pytest.approx(expected[0, 1], abs=4.0 * np.std(found) / np.sqrt(2_000))
+
+
+def test_a_matrix_that_is_clipped_once_is_another_than_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    indefinite = np.array([[1.0, 0.9, 0.1, 0.4], [0.9, 1.0, 0.8, 0.0], [0.1, 0.8, 1.0, 0.2], [0.4, 0.0, 0.2, 1.0]])
+    assert np.linalg.eigvalsh(indefinite)[0] < 0.0
+    monkeypatch.setattr(rank_correlation, "kendall", lambda *_: 2.0 / np.pi * np.arcsin(indefinite))
+    nearest, clipped = (
+        rank_correlation.correlate_ranks(np.zeros((9, 4)), np.ones((9, 4), dtype=bool), reading).correlation
+        for reading in (DEFAULT_INTERPRETATION, PrintedChoices(nearest_repair=False))
+    )
+    np.testing.assert_allclose(np.diag(clipped), 1.0)
+    assert np.linalg.eigvalsh(clipped)[0] > 0.0
+    assert np.linalg.norm(nearest - indefinite) < np.linalg.norm(clipped - indefinite)
 
 
 # ---- a client's rounds -------------------------------------------------------------------

@@ -44,7 +44,7 @@ from verticopula.privacy.policy import Caps
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import Pricing
 from verticopula.protocol.consent_messages import ConsentRequest, PresenceRequest
-from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.messages import REPLY_KINDS, REQUEST_KINDS, Reply, Request
 from verticopula.protocol.party import member as member_module
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.member import Member
@@ -52,7 +52,7 @@ from verticopula.protocol.rank_messages import ReleaseReply
 from verticopula.protocol.study_lifecycle import begin_study, close_study
 from verticopula.protocol.study_messages import BlockRequest, CloseRequest, PlaceRequest
 from verticopula.protocol.study_proposal import federation_fingerprint
-from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.protocol.wire import decode, encode
 from verticopula.schema.columns import Column
 from verticopula.storage.vault import Vault
 from verticopula.transport.delivery import drive

@@ -20,12 +20,12 @@ from verticopula.errors import NotPrivateWarning, PolicyRefused, ProtocolError, 
 from verticopula.privacy.policy_file import PolicyFile
 from verticopula.privacy.pricing import PRINTED_MARGIN
 from verticopula.protocol.consent_messages import AgreementRequest, ConsentRequest, StudyProposal
-from verticopula.protocol.messages import Reply, Request, fingerprint
+from verticopula.protocol.messages import REPLY_KINDS, REQUEST_KINDS, Reply, Request, fingerprint
 from verticopula.protocol.party.study_consents import ConsentRecord, encode_proposal
 from verticopula.protocol.printed_messages import EarlierRound, PrintedMarginsRequest, PrintedQuery, PrintedRanksRequest
 from verticopula.protocol.rank_messages import ColumnQuery, ReleaseRequest
 from verticopula.protocol.study_proposal import check_proposal
-from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.protocol.wire import decode, encode
 from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 from verticopula.transport.in_process_transport import InProcessTransport
 

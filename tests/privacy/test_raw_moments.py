@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import kstest
 
+from tests.agreements import place_request
 from tests.builders import CONTINUOUS, make_federation, make_tables
 from tests.members import KEY, make_member, make_members
 from tests.privacy.member_study import RAW, agree_in, answered, member, opening, place_of, proposal_for
@@ -465,6 +468,41 @@ def test_rows_cannot_be_computed_from_sums_of_many_columns() -> None:
         drive(rounds, InProcessTransport(handlers))
 
 
+def test_no_two_parties_are_told_that_a_third_one_has_no_columns() -> None:
+    """Products of every two parties' columns, one request after the other, are products of all columns."""
+    rng = np.random.default_rng(0)
+    columns = {name: [f"{name}{k}" for k in range(10)] for name in ("a", "b", "c")}
+    made = make_federation({name: {one: {"kind": "binary"} for one in own} for name, own in columns.items()})
+    frames = make_tables(made, {one: rng.integers(0, 2, 72) for own in columns.values() for one in own})
+    members = {
+        name: LocalParty(
+            table,
+            noise=Untouchable(),
+            policy=ALLOWED,
+            authenticity=shared_authenticity(b"k" * 16),
+            federation=made,
+        )
+        for name, table in align_tables(made, frames).items()
+    }
+    everybody: Any = {name: one.handle(MomentsKeyRequest("s")) for name, one in members.items()}
+    keys, asked = tuple(reply.key for reply in everybody.values()), np.ones(72, dtype=bool)
+    opened = []
+    for pair in (("a", "b"), ("a", "c"), ("b", "c")):
+        with suppress(PolicyRefused):
+            own: Any = {
+                name: one.handle(MomentsRequest("s", "a0" if name == "a" else None, asked, None, keys))
+                for name, one in members.items()
+            }
+            widths = tuple(10 if name in pair else 0 for name in members)
+            for name in pair:
+                place = list(members).index(name)
+                boxes = tuple(own[o].boxes[place - (i < place)] for i, o in enumerate(members) if o != name)
+                request = CrossMomentsRequest("s", MomentsRequest("s", None, asked, None, keys), widths, boxes)
+                request = replace(request, moments=replace(request.moments, response="a0" if name == "a" else None))
+                opened.append(members[name].handle(request))
+    assert opened == []
+
+
 def test_a_study_of_too_few_subjects_for_its_columns_is_not_asked_for() -> None:
     wide = {f"x{k}": {"kind": "binary"} for k in range(30)}
     made = make_federation({"left": {"y": CONTINUOUS}, "right": wide})
@@ -573,6 +611,41 @@ def test_one_set_of_sums_is_made_in_a_study() -> None:
         one.handle(replace(first, subjects=np.arange(120) < 59))
     assert encode(one.handle(first)) == encode(reply)  # type: ignore[arg-type]
     assert len(one.vault.ledger) == paid == 2
+
+
+def sums_of(one: Member, study: str, subjects: NDArray[np.bool_]) -> MomentsReply:
+    """What a coordinator that has everybody's consent gets over some subjects, in a study of their own."""
+    opened = answered(one.handle(opening(study, method="raw-glm")))
+    one.handle(place_request(study, opened.hashes))
+    agree_in(one, study, method="raw-glm", subjects=subjects, variant=MOMENTS_VARIANT)
+    key: Any = one.handle(MomentsKeyRequest(study))
+    others = (SealedChannel(study, name, bytes(32), shared_authenticity(KEY)) for name in ("right", "third"))
+    keys = (key.key, *(other.sign_public_key() for other in others))
+    reply = one.handle(MomentsRequest(study, "y", subjects, None, keys))
+    assert isinstance(reply, MomentsReply)
+    return reply
+
+
+def test_no_row_follows_from_the_sums_of_two_studies() -> None:
+    """Whoever is left out, and though every study has places of its own: the rest of a sum is one person's row."""
+    one, everybody = member("left", policy=RAW), np.ones(120, dtype=bool)
+    sums_of(one, "first", everybody)
+    with pytest.raises(PolicyRefused, match="at least 20 have to differ"):
+        sums_of(one, "second", np.arange(120) != 7)  # 120 and 119 times both means differ by somebody's exact values
+    assert len(one.vault.ledger) == 2
+    sums_of(one, "third", everybody)
+    sums_of(one, "fourth", np.arange(120) < 90)
+    assert len(one.vault.ledger) == 6
+
+
+def test_no_row_follows_from_the_sums_of_a_table_in_which_one_value_has_changed() -> None:
+    one, everybody = member("left", policy=RAW), np.ones(120, dtype=bool)
+    sums_of(one, "first", everybody)
+    frame = member_tables()["left"]
+    changed = frame.with_columns(a=pl.when(pl.int_range(pl.len()) == 5).then(0.5).otherwise(pl.col("a")))
+    other = make_member(member_federation(), "left", changed, policy=RAW, vault=one.vault)
+    with pytest.raises(PolicyRefused, match="at least 20 have to differ"):
+        sums_of(other, "second", everybody)
 
 
 def run_by(operator: str) -> Federation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,10 @@ import pytest
 from tests.members import KEY
 from tests.network.harness import small_federation, small_tables
 from verticopula import Policy, Synthesizer
-from verticopula.data.table_source import party_source
+from verticopula.data import table_source
+from verticopula.data.column_table import ColumnTable
+from verticopula.data.large_tables import open_table
+from verticopula.data.table_source import TableSource, party_source
 from verticopula.errors import BudgetExceeded, Problem, ProtocolError, SchemaError
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.privacy.policy import Caps
@@ -203,4 +207,38 @@ def test_files_are_read_again_when_they_were_written(tmp_path: Path) -> None:
         assert member.refresh() is True
         path.unlink()
         with pytest.raises(SchemaError, match="no such file"):
+            member.refresh()
+
+
+def test_a_large_file_that_changes_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its columns are read one after the other; a table of two versions is nobody's."""
+    monkeypatch.setattr(table_source, "ROWS_IN_MEMORY", 10)
+    path = tmp_path / "right.parquet"
+    TABLES["right"].write_parquet(path)
+    source = party_source("right", str(path))
+    version, table = source.version(), source.read()
+    assert isinstance(table, ColumnTable)
+    TABLES["right"].reverse().write_parquet(path)
+    with Vault.open(tmp_path / "vault") as vault:
+        member = RefreshedMember(source, member_of("right", vault), table, version)
+        assert member.current.subjects == len(table)
+        assert (
+            len({entry["names"][0] for entry in json.loads((tmp_path / "vault" / "tables.json").read_text())["tables"]})
+            == 1
+        )
+        assert member.refresh() is False  # other bytes, the same table
+        TABLES["right"].with_columns(x4=pl.col("x4") * 0.5).write_parquet(path)
+        assert member.refresh() is True
+
+        def torn() -> ColumnTable:
+            read = open_table(path)
+            TABLES["right"].write_parquet(path)
+            assert isinstance(read, ColumnTable)
+            return read
+
+        monkeypatch.setattr(TableSource, "read", lambda self: torn())
+        TABLES["right"].reverse().write_parquet(path)
+        with pytest.raises(SchemaError, match="has changed while it was read"):
             member.refresh()

@@ -328,7 +328,8 @@ def test_tables_joined_through_others_count_together() -> None:
 
 
 def test_without_the_secret_ids_cannot_be_tried(tmp_path: Path) -> None:
-    one, two = sketch_ids(ids(0, 10), b"k" * 32), sketch_ids(ids(0, 10), b"l" * 32)
+    people = pl.Series(ids(0, 10))
+    one, two = sketch_ids(people, b"k" * 32), sketch_ids(people, b"l" * 32)
     assert not set(one) & set(two)
     assert not set(hash_people(ids(0, 10), b"k" * 32)) & set(hash_people(ids(0, 10), b"l" * 32))
     assert len(smallest(hash_people(ids(0, SKETCH_SIZE + 5), b"k"))) == SKETCH_SIZE

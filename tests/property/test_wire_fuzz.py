@@ -19,6 +19,7 @@ from verticopula.mpc.sealed_messages import SignedPublicKey
 from verticopula.protocol import wire
 from verticopula.protocol.consent_messages import ConsentRequest, SignedPresence, StudyProposal
 from verticopula.protocol.message_version import MESSAGE_VERSION
+from verticopula.protocol.messages import REPLY_KINDS, REQUEST_KINDS
 from verticopula.protocol.rank_messages import (
     ColumnQuery,
     ColumnRelease,
@@ -35,7 +36,7 @@ from verticopula.protocol.regression_messages import (
     EnteringColumnsRequest,
     MomentsRequest,
 )
-from verticopula.protocol.wire import MAX_HEADER, REPLY_KINDS, REQUEST_KINDS, WIRE_FORMAT, decode, encode
+from verticopula.protocol.wire import MAX_HEADER, WIRE_FORMAT, decode, encode
 
 KINDS = (*REQUEST_KINDS, *REPLY_KINDS)
 PREFIX = struct.Struct("<4sHI")

@@ -15,10 +15,10 @@ from verticopula.mpc import sums_plan
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.sums_plan import SumsPlan, choose_compute, own_features
 from verticopula.privacy.noise import Noise, SecureNoise, SeededNoise
-from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.messages import REPLY_KINDS, REQUEST_KINDS, Reply, Request
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.secure_sums import ChoosePairs, SecureOpenings, secure_sums
-from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.protocol.wire import decode, encode
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.storage.record_store import MemoryRecords, RecordStore
 from verticopula.transport.delivery import Transport, drive

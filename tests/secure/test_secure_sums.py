@@ -29,7 +29,7 @@ from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.sums_plan import choose_compute, own_rows
 from verticopula.privacy.noise import SecureNoise, SeededNoise
 from verticopula.protocol.message_version import MESSAGE_VERSION
-from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.messages import REPLY_KINDS, fingerprint
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.party.sums_record import unpack_noise
 from verticopula.protocol.proof_routes import bodies_to, routes_from, statements_of
@@ -46,7 +46,7 @@ from verticopula.protocol.strict_messages import (
     TablesReply,
     TablesRequest,
 )
-from verticopula.protocol.wire import REPLY_KINDS, decode, encode
+from verticopula.protocol.wire import decode, encode
 from verticopula.schema.study_settings import COORDINATOR
 from verticopula.storage.record_store import MemoryRecords
 from verticopula.storage.vault import Vault

@@ -21,11 +21,11 @@ from verticopula.mpc.cell_proofs import prove_codes
 from verticopula.mpc.proof_rounds import CellsDealer, CellsVerifier
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.verified_cells import CellsDealing, CellsStatement, deal_cells, encode_cells, verifiers_of
-from verticopula.protocol.messages import Reply, Request
+from verticopula.protocol.messages import REPLY_KINDS, Reply, Request
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.proof_routes import STEPS
 from verticopula.protocol.strict_messages import SumsProofRequest, SumsReply, SumsRequest
-from verticopula.protocol.wire import REPLY_KINDS, decode
+from verticopula.protocol.wire import decode
 from verticopula.storage.record_store import MemoryRecords
 
 N, EPSILON = 60, 60.0  # margins with so little noise that columns keep three cells or more

@@ -42,12 +42,12 @@ from verticopula.mpc.sums_plan import (
 from verticopula.mpc.table_noise import tables_sensitivity
 from verticopula.mpc.verified_cells import CellsBundle, encode_cells
 from verticopula.protocol import strict_method
-from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.messages import REPLY_KINDS, REQUEST_KINDS, fingerprint
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.proof_routes import routes_to, statements_of
 from verticopula.protocol.strict_messages import SumsRequest, SumsShareReply
 from verticopula.protocol.strict_method import StrictReleases
-from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode
+from verticopula.protocol.wire import decode
 from verticopula.schema.units import Unit
 from verticopula.stats.margin_cells import to_cells
 from verticopula.stats.strict.gaussian_margins import cell_sensitivity

@@ -12,7 +12,7 @@ from verticopula.mpc.prime_field import add, encode_signed, expand_field, pack_f
 from verticopula.mpc.sealed_messages import SealedChannel, shared_authenticity
 from verticopula.mpc.sums_plan import own_statement
 from verticopula.mpc.verified_cells import encode_cells
-from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.messages import REPLY_KINDS, REQUEST_KINDS, fingerprint
 from verticopula.protocol.party.sums_record import unpack_noise
 from verticopula.protocol.strict_messages import (
     SumsProofRequest,
@@ -22,7 +22,7 @@ from verticopula.protocol.strict_messages import (
     TablesReply,
     TablesRequest,
 )
-from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode
+from verticopula.protocol.wire import decode
 
 WIDTHS = {"a": 4, "b": 3, "c": 5, "d": 2}
 CELL_NUMBERS = 2  # shared a column of three cells

@@ -127,6 +127,18 @@ def test_a_cap_that_allows_one_round_stops_ten_on_the_command_line(study: Path, 
     assert call(*arguments(study, *more, "--rounds", 2)).code == 0
 
 
+def test_check_prices_a_study_with_all_of_its_settings(study: Path, call: Call) -> None:
+    policies = study / "policies"
+    policies.mkdir()
+    (policies / "south.toml").write_text("[caps]\nvariable = 1.5\n")
+    asked = ["check", study / "federation.toml", "--data", study, "--policies", policies, "--vault", study / "vault"]
+    asked += ["--method", "ievcds", "--per-round", "--epsilon", 1]
+    said = call(*asked, "--rounds", 10)
+    assert said.code == 1
+    assert "epsilon per variable would become 5.5" in " ".join(said.out.split())
+    assert call(*asked, "--rounds", 2).code == 0
+
+
 @pytest.mark.parametrize("method", ["vcds", "evcds", "ievcds", "refined"])
 def test_check_knows_which_methods_need_common_subjects(tmp_path: Path, call: Call, method: str) -> None:
     write(tmp_path, apart=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from verticopula.network.lead import result_files, study_lead
 from verticopula.network.lead.result_files import write_result
 from verticopula.network.lead.study_lead import Lead
 from verticopula.network.operations import kit_process
+from verticopula.schema.raw_regression_settings import RawRegressionSettings, read_settings
 from verticopula.schema.study_settings import StudySettings
 from verticopula.storage.vault import Vault
 from verticopula.study.study_folder import file_names
@@ -323,6 +325,14 @@ def test_epsilon_and_its_parts_do_not_go_together() -> None:
     assert StudySettings.from_options(epsilon_ranks=0.5, epsilon_marginals=0.5).epsilon is None
     with pytest.raises(SettingsError, match="give either"):
         StudySettings.from_options(epsilon=1.0, epsilon_ranks=0.5)
+
+
+@pytest.mark.parametrize("given", [{"epsilon": 1.0}, {"delta": 1e-6}, {"unit": "person"}, {"epsilon_ranks": 0.5}])
+def test_a_budget_for_exact_values_is_an_error(given: dict[str, Any]) -> None:
+    """Who gave one would believe that it holds."""
+    assert read_settings(method="raw-glm", variant=None) == RawRegressionSettings()
+    with pytest.raises(SettingsError, match=f"{next(iter(given))} cannot be given for raw-glm: .* epsilon is infinite"):
+        read_settings(method="raw-glm", variant=None, **given)
 
 
 def test_status_imports_nothing_heavy() -> None:

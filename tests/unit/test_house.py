@@ -20,8 +20,10 @@ import pytest
 import verticopula
 import verticopula.auditing
 import verticopula.datasets
+from verticopula.cli.check_command import check
 from verticopula.cli.lead_commands import submit
 from verticopula.cli.run_command import run
+from verticopula.cli.shared_options import StudyOptions
 from verticopula.errors import SchemaError
 from verticopula.estimators.synthesizer import Synthesizer
 from verticopula.schema.federation import Federation
@@ -212,6 +214,32 @@ def test_nothing_lies_there_that_no_command_and_no_export_reaches() -> None:
             reached.add(name)
             waiting |= {used for body in bodies[name] for used in used_in(body)}
     assert sorted(set(bodies) - reached) == []
+
+
+def test_no_constant_and_no_abbreviation_is_read_by_tests_only() -> None:
+    """Read where it stands, or imported from there by name."""
+    imported = {
+        (node.module, alias.name)
+        for _, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    unread = [
+        f"{path}: {name}"
+        for path, tree in trees()
+        for name, _ in assigned(tree)
+        if not name.startswith("__") and name not in read_in(tree) and (module_of(path), name) not in imported
+    ]
+    assert unread == []
+
+
+def read_in(tree: ast.Module) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+
+
+def module_of(path: Path) -> str:
+    return ".".join(["verticopula", *path.with_suffix("").parts]).removesuffix(".__init__")
 
 
 def test_no_method_and_no_field_is_read_by_tests_only() -> None:
@@ -516,6 +544,7 @@ def test_help_takes_less_than_half_a_second_of_processor_time() -> None:
 
 # What is signed and charged is in numbers: a budget with every default filled in, and the proposal that repeats it.
 IN_NUMBERS = {"StudyBudget", "StudyProposal"}
+AS_TYPED = {"StudyOptions"}  # of all commands: None for what was not said; help and defaults are the settings' own
 # scikit-learn's word, for Python's users
 SAYS_RANDOM_STATE = {"estimators", "datasets", "auditing/study_audit.py", "forecasting/forecast.py"}
 SAYS_RANDOM_STATE |= {"report/propensity_check.py"}  # which calls scikit-learn
@@ -531,7 +560,7 @@ def test_no_other_record_repeats_the_settings_of_a_study() -> None:
         for kind in ast.walk(tree)
         if isinstance(kind, ast.ClassDef) and len(names & set(members_of(kind))) > 4
     }
-    assert found == IN_NUMBERS
+    assert found == IN_NUMBERS | AS_TYPED
 
 
 def test_a_synthesizer_has_the_settings_of_a_study_with_their_defaults() -> None:
@@ -551,13 +580,32 @@ def test_every_setting_is_an_option_once_for_all_commands() -> None:
         if path.parts[0] == "cli" and path.stem != "forecast_command"  # which takes several units and methods
         for command in tree.body
         if isinstance(command, ast.FunctionDef) and public(command.name)
-        for argument in command.args.args
+        for argument in (*command.args.args, *command.args.kwonlyargs)
         if argument.arg in names and "typer" in ast.unparse(argument.annotation or argument)
     }
     # Of the audit's own noise, and of the delta that a ledger is counted at.
     assert own == {"audit_commands: seed", "ledger_commands: delta"}
     for command in (run, submit):
         assert {one.name for one in fields(StudySettings)} - {"variant"} <= set(inspect.signature(command).parameters)
+
+
+def test_no_command_takes_more_arguments_than_a_reader_can_hold() -> None:
+    """What belongs together is a record of options; `with_options` shows its fields to the command line."""
+    found = {
+        command.name: len(arguments)
+        for path, tree in trees()
+        if path.parts[0] == "cli"
+        for command in tree.body
+        if isinstance(command, ast.FunctionDef)
+        if len(arguments := (*command.args.args, *command.args.kwonlyargs)) > 16
+    }
+    assert found == {}
+
+
+def test_check_takes_every_setting_of_run() -> None:
+    """So that what is checked is what will be run."""
+    assert {one.name for one in fields(StudyOptions)} <= set(inspect.signature(check).parameters)
+    assert {one.name for one in fields(StudyOptions)} <= set(inspect.signature(run).parameters)
 
 
 def test_a_seed_is_called_random_state_where_users_of_scikit_learn_look_only() -> None:

@@ -15,8 +15,10 @@ import polars as pl
 import pytest
 
 from verticopula import Federation, SettingsError, Synthesizer
+from verticopula.data import csv_reading, large_tables
 from verticopula.data.column_encoding import StoredColumn
-from verticopula.data.parquet_table import ParquetTable, open_table
+from verticopula.data.column_table import ColumnTable
+from verticopula.data.large_tables import open_table
 from verticopula.data.scratch_file import ScratchFile, forget_pages
 from verticopula.data.table_files import read_table
 from verticopula.data.tables import OwnTable, align_tables
@@ -25,6 +27,7 @@ from verticopula.errors import SchemaError
 from verticopula.privacy.noise import Keystream, SeededNoise
 from verticopula.protocol.party import rank_handler
 from verticopula.stats import binomial_ranks, grade_table, rank_release
+from verticopula.storage.vault import Vault
 
 FEW = 50  # rows that may be held
 
@@ -166,16 +169,14 @@ def test_a_scratch_file_has_no_name_and_reads_what_was_written(tmp_path: Path, m
     assert ScratchFile().map().size == 0
 
 
-def test_only_parquet_is_read_a_column_at_a_time(study: SmeStudy, files: dict[str, Path], tmp_path: Path) -> None:
+def test_parquet_is_read_a_column_at_a_time(study: SmeStudy, files: dict[str, Path], tmp_path: Path) -> None:
     for name, path in files.items():
         table = open_table(path)
-        assert isinstance(table, ParquetTable)
+        assert isinstance(table, ColumnTable)
         assert (len(table), table.width) == study.tables[name].shape
         for column in table.columns:
             assert table[column].equals(study.tables[name][column])
-    csv = tmp_path / "agency.csv"
-    csv.write_text("id,y\n1,0\n", "utf-8")
-    assert isinstance(open_table(csv), pl.DataFrame)
+    assert isinstance(open_table(path, 10_000), pl.DataFrame)
     (tmp_path / "keys.parquet" / "year=2024").mkdir(parents=True)
     csv_rows = pl.DataFrame({"id": [1]})
     csv_rows.write_parquet(tmp_path / "keys.parquet" / "year=2024" / "part.parquet")
@@ -184,6 +185,67 @@ def test_only_parquet_is_read_a_column_at_a_time(study: SmeStudy, files: dict[st
     torn.write_bytes(b"PAR1")
     with pytest.raises(SchemaError, match="cannot be read as Parquet"):
         open_table(torn)
+
+
+def test_arrow_files_are_read_a_column_at_a_time(study: SmeStudy, tmp_path: Path) -> None:
+    whole = study.tables["credit_agency"]
+    whole.write_ipc(tmp_path / "table.arrow")
+    table = open_table(tmp_path / "table.arrow")
+    assert isinstance(table, ColumnTable)
+    assert pl.DataFrame([table[name] for name in table.columns]).equals(whole)
+    whole.reverse().write_ipc(tmp_path / "table.arrow")
+    with pytest.raises(SchemaError, match="has changed while it was read"):
+        table[table.columns[0]]
+
+
+def test_a_large_csv_file_lies_on_disk_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_tables, "BYTES_IN_MEMORY", 64)
+    monkeypatch.setattr(csv_reading, "_BLOCK", 64)
+    small, large, wide = (tmp_path / f"{name}.csv" for name in ("small", "large", "wide"))
+    text = "id;x\n" + "".join(f"{k};{k},5\n" for k in range(50))
+    small.write_text("id;x\n1;2,5\n", "utf-8")
+    large.write_text(text, "utf-8")
+    wide.write_text(text, "utf-16")
+    assert isinstance(open_table(small), pl.DataFrame)
+    assert isinstance(open_table(wide), pl.DataFrame)  # it is read at once
+    table = open_table(large)
+    assert isinstance(table, ColumnTable)
+    assert pl.DataFrame([table[name] for name in table.columns]).equals(read_table(large))
+    large.unlink()  # what was read is what is used
+    assert table["x"].to_list() == [f"{k},5" for k in range(50)]
+    with pytest.raises(SchemaError, match="no such file"):
+        open_table(large)
+
+
+def test_rows_that_are_left_out_are_in_no_column(tmp_path: Path) -> None:
+    whole = pl.DataFrame({"id": ["a", "b", "c", "d"], "x": [1.0, 2.0, 3.0, 4.0]})
+    whole.write_parquet(tmp_path / "t.parquet")
+    table = open_table(tmp_path / "t.parquet")
+    assert isinstance(table, ColumnTable)
+    some = table.with_rows(np.array([True, False, True, True])).with_rows(np.array([False, True, True]))
+    assert (len(some), some["id"].to_list(), some["x"].to_list()) == (2, ["c", "d"], [3.0, 4.0])
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_vault_knows_a_table_whether_it_is_held_or_not(
+    study: SmeStudy, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same numbers, same accounts, same digests, and the same people are left out."""
+    monkeypatch.setattr(large_tables, "BYTES_IN_MEMORY", 64)
+    gone = study.tables["law_enforcement"]["subject_id"].to_list()[:5]
+    with Vault.open(tmp_path / "vault") as vault:
+        vault.withdrawals.record("withdrawn", gone, "they asked", "steward")
+    paths = {name: tmp_path / f"{name}.{ending}" for name in study.tables}
+    for name, table in study.tables.items():
+        table.write_csv(paths[name]) if ending == "csv" else table.write_parquet(paths[name])
+    found = []
+    for tables, rows in ((study.tables, 10_000), (paths, FEW)):
+        made = fit(study.federation, tables, vault=tmp_path / "vault", rows_at_once=rows)
+        known = (tmp_path / "vault" / "tables.json").read_bytes()
+        entries = [(entry.party, entry.column, entry.table, entry.content, entry.snapshot) for entry in made.ledger_]
+        found.append((made.correlation_.to_numpy().tolist(), made.n_subjects_, known, entries))
+    assert found[0] == found[1]
+    assert found[0][3][0][-1]
 
 
 def test_parts_with_different_columns_are_refused(tmp_path: Path) -> None:

@@ -25,16 +25,16 @@ from tests.network.harness import small_federation
 from verticopula import Policy
 from verticopula.errors import ConsentPending, PolicyRefused, ProtocolError
 from verticopula.network.connection.control_messages import InProgress, Refusal
-from verticopula.network.connection.message_parts import MIB, MessageParts
+from verticopula.network.connection.message_parts import MessageParts
 from verticopula.network.kit.startup_kit import Kit
 from verticopula.network.party import party_process as process_module
 from verticopula.network.party.party_process import PartyProcess
-from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.messages import REPLY_KINDS, REQUEST_KINDS, fingerprint
 from verticopula.protocol.party.consent_question import ConsentQuestion
 from verticopula.protocol.regression_messages import DesignReply, DesignRequest
 from verticopula.protocol.study_messages import BeginReply, BeginRequest, CloseRequest, PlaceReply
 from verticopula.protocol.study_proposal import StudyContext, federation_fingerprint
-from verticopula.protocol.wire import REPLY_KINDS, REQUEST_KINDS, decode, encode
+from verticopula.protocol.wire import decode, encode
 
 CANARY = "4.7110815"
 PERSON = "canary-person"
@@ -43,7 +43,7 @@ WORDS = ["study", "raw", "other", "", "y", "x1", "x2", "vcds", "raw-glm", "exact
 
 class NoSessions:
     def __init__(self, kit: Kit, on_message: Any, **_: Any) -> None:
-        self.parts = MessageParts(16 * MIB, lambda *_: True, lambda *_: None, lambda peer: "")
+        self.parts = MessageParts(16 * 2**20, lambda *_: True, lambda *_: None, lambda peer: "")
 
 
 def tables() -> pl.DataFrame:
@@ -167,7 +167,7 @@ class Line:
     """Sessions of a process, without a network: what it sends is kept."""
 
     def __init__(self, kit: Kit, on_message: Any, **_: Any) -> None:
-        self.parts = MessageParts(16 * MIB, lambda *_: True, lambda *_: None, lambda peer: "")
+        self.parts = MessageParts(16 * 2**20, lambda *_: True, lambda *_: None, lambda peer: "")
         self.sent: queue.Queue[tuple[str, str, Any]] = queue.Queue()
 
     def start(self) -> None: ...

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from tests.network.harness import small_federation
-from verticopula.errors import ConsentPending, PolicyRefused, ProtocolError, SchemaError, SettingsError
+from verticopula.errors import (
+    ConsentPending,
+    EngineError,
+    PolicyRefused,
+    ProtocolError,
+    SchemaError,
+    SettingsError,
+)
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.network.connection.control_messages import CHANGE_NAME, ChangeReply, ChangeRequest
 from verticopula.network.kit.certificate_authority import Authority
@@ -306,6 +313,29 @@ def test_a_yes_is_kept_and_the_file_holds_once_everybody_has_agreed(side: Side) 
     assert [event.what for event in side.store.events()] == ["asked", "yes", "approved", "used", "in force"]
     assert side.show(after).in_force  # again: nothing happens
     assert side.store.verify()[0] == 5
+
+
+def test_where_an_engine_is_stays_at_home_when_a_file_or_a_study_meets_it_lost(side: Side) -> None:
+    """A table is read for a new file, and after a restart for the file that a study began with."""
+    lost = EngineError("engine tls://inner.bank.example:8786 is lost (OSError). Look at its scheduler")
+
+    def fail(federation: Federation) -> Answering:
+        raise lost
+
+    after = changed(lambda raw: raw["party"].append(FOURTH))
+    side.agree(after)
+    side.show(after, in_force=True)
+    side.start()
+    side.begun["old"] = federation_fingerprint(BEFORE)
+    side.versions._make = fail
+    newer = changed(lambda raw: raw["party"].append(FOURTH), version=3)
+    with pytest.raises(ConsentPending):
+        side.show(newer)
+    side.decide("yes")
+    for ask in (lambda: side.show(newer), lambda: side.versions.handle(CloseRequest("old"))):
+        with pytest.raises(ProtocolError, match="cannot read its table at the moment") as caught:
+            ask()
+        assert "inner.bank.example" not in str(caught.value)
 
 
 def test_a_steward_reads_what_changes(side: Side) -> None:

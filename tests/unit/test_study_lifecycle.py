@@ -17,7 +17,7 @@ from verticopula.errors import ProtocolError, SchemaError, VersionMismatch
 from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.study_lifecycle import BegunStudy, begin_study, deliver_blocks
-from verticopula.protocol.study_messages import BeginReply, PlaceReply
+from verticopula.protocol.study_messages import BeginReply, BlockReply, PlaceReply
 from verticopula.protocol.study_proposal import federation_fingerprint
 from verticopula.transport.delivery import drive
 from verticopula.transport.in_process_transport import InProcessTransport
@@ -223,12 +223,13 @@ def test_the_fingerprint_changes_with_every_part(what: str) -> None:
 # ---- blocks ------------------------------------------------------------------------------
 
 
-def test_blocks_go_to_those_who_are_named() -> None:
+def test_every_party_gets_its_own_columns_and_must_say_that_it_wrote_them() -> None:
     values = {key: np.zeros(5) for key in federation().keys}
-    rounds = deliver_blocks(federation(), "study", values, ["right"])
+    rounds = deliver_blocks(federation(), "study", values)
     requests = next(rounds)
-    assert list(requests) == ["right"]
+    assert list(requests) == [party.name for party in federation().parties]
+    for party in federation().parties:
+        assert requests[party.name].columns == tuple(column.name for column in party.columns)
+    replies = {name: BlockReply(name, 5) for name in requests}
     with pytest.raises(ProtocolError, match="'right' did not write"):
-        rounds.send({"right": PlaceReply("right", 5, "")})
-    with pytest.raises(StopIteration):
-        next(deliver_blocks(federation(), "study", values, []))
+        rounds.send({**replies, "right": PlaceReply("right", 5, "")})

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from tests.builders import CONTINUOUS, Call, make_federation
-from verticopula.data import table_source
+from verticopula.data import large_tables, table_source
 from verticopula.data.column_encoding import encode_column
 from verticopula.data.database_address import PASSWORD_VARIABLE, find_password, parse_address
 from verticopula.data.table_files import is_parquet_folder, list_tables, read_table
@@ -178,7 +178,8 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monk
             os.utime(given, ns=(1, 1))
         return table
 
-    monkeypatch.setattr(table_source, "read_table", read_and_change)
+    for module in (table_source, large_tables):
+        monkeypatch.setattr(module, "read_table", read_and_change)
     assert party_source("bank", str(path)).read().height == 2
     assert len(reads) == 2
 
@@ -187,9 +188,11 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monk
         os.utime(given, ns=(len(reads), len(reads)))
         return original(given)
 
-    monkeypatch.setattr(table_source, "read_table", always_change)
-    with pytest.raises(SchemaError, match="changes while it is read"):
-        party_source("bank", str(path)).read()
+    for module in (table_source, large_tables):
+        monkeypatch.setattr(module, "read_table", always_change)
+    for read in (party_source("bank", str(path)).read, party_source("bank", str(path)).load):
+        with pytest.raises(SchemaError, match="changes while it is read"):
+            read()
 
 
 # ---- databases in a file -----------------------------------------------------------------

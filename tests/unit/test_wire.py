@@ -23,7 +23,7 @@ from verticopula.errors import VersionMismatch, WireError
 from verticopula.protocol import wire
 from verticopula.protocol.consent_messages import PresenceReply, PresenceRequest
 from verticopula.protocol.message_version import MESSAGE_VERSION
-from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.messages import REPLY_KINDS, REQUEST_KINDS, fingerprint
 from verticopula.protocol.rank_messages import (
     ColumnQuery,
     ColumnRelease,
@@ -34,7 +34,7 @@ from verticopula.protocol.rank_messages import (
 )
 from verticopula.protocol.regression_messages import DesignRequest, EnteringColumnsReply, ResponseReply
 from verticopula.protocol.study_messages import PlaceReply
-from verticopula.protocol.wire import MAX_HEADER, MAX_TEXT, REPLY_KINDS, REQUEST_KINDS, WIRE_FORMAT, decode, encode
+from verticopula.protocol.wire import MAX_HEADER, MAX_TEXT, WIRE_FORMAT, decode, encode
 
 KINDS = (*REQUEST_KINDS, *REPLY_KINDS)
 PREFIX = struct.Struct("<4sHI")

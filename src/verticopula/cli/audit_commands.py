@@ -12,13 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from verticopula.cli.option_records import with_options
 from verticopula.cli.shared_options import Quiet, progress_bar
 from verticopula.cli.study_inputs import (
-    DEFAULT_QUERY_TIMEOUT,
-    PasswordFile,
+    DatabaseOptions,
     PeopleVault,
-    Queries,
-    QueryTimeout,
     leave_out_of_comparison,
     read_party_tables,
 )
@@ -37,6 +35,7 @@ REFUTED_CODE = 3
 _MANY_TRIALS = 1000  # from here on starting processes pays
 
 
+@with_options
 def audit(
     folder: Annotated[Path, typer.Argument(help="The folder that `run` or `demo` wrote.", show_default=False)],
     data: Annotated[
@@ -83,9 +82,8 @@ def audit(
     out: Annotated[
         Path | None, typer.Option("--out", help="Also write audit.json and audit.txt there.", show_default=False)
     ] = None,
-    query: Queries = None,
-    password_file: PasswordFile = None,
-    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+    *,
+    database: DatabaseOptions,
     vault: PeopleVault = None,
     seed: Annotated[
         int | None, typer.Option(help="Makes the audit repeatable, but for what SDMetrics draws; it protects nobody.")
@@ -113,7 +111,7 @@ def audit(
     federation = study.federation
     real = others = None
     if data is not None:
-        real = read_party_tables(federation, data, query, password_file, query_timeout, party=party)
+        real = read_party_tables(federation, data, database, party=party)
         real = leave_out_of_comparison(federation, real, vault)
     if people is not None and not claims_only:
         others = read_party_tables(federation, people, party=party)

@@ -6,30 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from verticopula.cli.option_records import with_options
 from verticopula.cli.screen_output import show_notes, show_warnings
-from verticopula.cli.shared_options import (
-    AsPrinted,
-    ChosenMethod,
-    Delta,
-    Epsilon,
-    FederationFile,
-    Quiet,
-    SamplerName,
-    UnitName,
-    variant_of,
-)
+from verticopula.cli.shared_options import FederationFile, Quiet, StudyOptions
 from verticopula.cli.study_inputs import (
-    DEFAULT_QUERY_TIMEOUT,
-    PasswordFile,
-    Queries,
-    QueryTimeout,
+    DatabaseOptions,
     find_vault,
     leave_out_people,
     open_vault,
@@ -54,6 +42,7 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 
+@with_options
 def check(
     federation: FederationFile,
     data: Annotated[
@@ -64,12 +53,8 @@ def check(
             show_default=False,
         ),
     ] = None,
-    method: ChosenMethod = None,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    unit: UnitName = None,
-    as_printed: AsPrinted = False,
-    sampler: SamplerName = StudySettings.sampler,
+    *,
+    asked: StudyOptions,
     policies: Annotated[
         Path | None, typer.Option(help="Folder with the parties' own <party>.toml policy files.")
     ] = None,
@@ -86,9 +71,7 @@ def check(
             show_default=False,
         ),
     ] = None,
-    query: Queries = None,
-    password_file: PasswordFile = None,
-    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+    database: DatabaseOptions,
     quiet: Quiet = False,
 ) -> None:
     """Everything that is wrong with a study, open or unwise, all at once, before any budget is spent.
@@ -104,10 +87,9 @@ def check(
     study = _collect(problems, lambda: Federation.from_toml(federation))
     if study is None:
         raise _stopped_by(problems)
-    read = None if data is None else partial(read_party_tables, study, data, query, password_file, query_timeout)
+    read = None if data is None else partial(read_party_tables, study, data, database)
     inputs = _read_inputs(problems, study, read, vault, policies)
-    given = {"method": method, "epsilon": epsilon, "delta": delta, "unit": unit, "sampler": sampler}
-    settings = _collect(problems, lambda: _check_settings(study, {**given, "variant": variant_of(as_printed)}))
+    settings = _collect(problems, lambda: _check_settings(study, asked))
     found = _Findings() if settings is None else _judge(problems, inputs, settings, out, quiet=quiet)
     if problems:
         raise _stopped_by(problems)
@@ -169,11 +151,11 @@ def _read_inputs(
     return _Inputs(study, rules, known, aligned, left_out, folder, policies)
 
 
-def _check_settings(study: Federation, given: dict[str, Any]) -> StudySettings:
+def _check_settings(study: Federation, asked: StudyOptions) -> StudySettings:
     """What a study would be made with; SettingsError where that makes no sense."""
     from verticopula.estimators.synthesizer import Synthesizer
 
-    return Synthesizer.from_settings(study, StudySettings.from_options(**given)).check()
+    return Synthesizer.from_settings(study, asked.settings()).check()
 
 
 def _judge(

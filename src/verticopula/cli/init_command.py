@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from verticopula.cli.option_records import with_options
 from verticopula.cli.shared_options import Quiet
 from verticopula.cli.study_inputs import (
-    DEFAULT_QUERY_TIMEOUT,
-    PasswordFile,
-    Queries,
-    QueryTimeout,
+    DatabaseOptions,
     show_marks,
 )
 from verticopula.errors import Problem, SchemaError, SettingsError
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 _LEAVE_OUT = "out"
 
 
+@with_options
 def init(
     paths: Annotated[
         list[str],
@@ -63,9 +62,8 @@ def init(
         bool, typer.Option("--yes", "-y", help="Ask nothing: take every guess, and leave questions in the file.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
-    query: Queries = None,
-    password_file: PasswordFile = None,
-    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+    *,
+    database: DatabaseOptions,
     quiet: Quiet = False,
 ) -> None:
     """Write a commented federation file from tables. Names, kinds, ids and response are guessed.
@@ -81,7 +79,7 @@ def init(
         raise SettingsError("there is no terminal to ask questions at: give --yes to take every guess")
     if out.exists() and not overwrite:
         raise SettingsError(f"{out} is there already; choose another --out, or --overwrite to replace it")
-    found = draft_sources(paths, tuple(query or ()), password_file, query_timeout)
+    found = draft_sources(paths, database.queries, database.password_file, database.query_timeout)
     tables = show_marks(load_all(found))
     described = _described([table for path in schema or () for table in read_schema(path)], list(tables))
     keys = {table.id for table in described.values() if table.id}
@@ -90,28 +88,28 @@ def init(
         response=response,
         bounds=bounds,
         id=id_name or (keys.pop() if len(keys) == 1 and len(described) == len(tables) else None),
-        name=name or _study_name(paths, query),
+        name=name or _study_name(paths, database.queries),
         described={party: {c.name: c for c in table.columns} for party, table in described.items()},
         sources={source.party: source.name if source.query is None else source.query.name for source in found},
     )
     if not yes:
         draft = _ask(draft)
-    command = _check_command(out, paths, found, query)
+    command = _check_command(out, paths, found, database.queries)
     draft.to_toml(out, check_with=command)
     if not quiet:
         _say(draft, out, command)
 
 
-def _check_command(out: Path, paths: list[str], found: list[TableSource], query: list[Path] | None) -> str:
+def _check_command(out: Path, paths: list[str], found: list[TableSource], queries: tuple[Path, ...]) -> str:
     """The command that looks at the file and the same tables."""
     place = found[0].place
-    data = paths[0] if query or not isinstance(place, Path) else str(place.parent)
-    asked = "".join(f" --query {shlex.quote(str(path))}" for path in query or ())
+    data = paths[0] if queries or not isinstance(place, Path) else str(place.parent)
+    asked = "".join(f" --query {shlex.quote(str(path))}" for path in queries)
     return f"verticopula check {out} --data {shlex.quote(data)}{asked}"
 
 
-def _study_name(paths: list[str], query: list[Path] | None) -> str:
-    place = query[0] if query else Path(paths[0])
+def _study_name(paths: list[str], queries: tuple[Path, ...]) -> str:
+    place = queries[0] if queries else Path(paths[0])
     folder = place if place.is_dir() else place.parent
     return folder.resolve().name or "study"
 

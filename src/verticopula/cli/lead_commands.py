@@ -14,41 +14,21 @@ from rich.table import Table
 from rich.text import Text
 
 from verticopula.cli.certificate_commands import show_connection
+from verticopula.cli.option_records import with_options
 from verticopula.cli.shared_options import (
-    Aligned,
     AlignmentName,
-    AsPrinted,
-    ConditionTexts,
-    Delta,
-    DependenceName,
-    Epsilon,
-    EpsilonMarginals,
-    EpsilonRanks,
-    FamilyOption,
     FederationFile,
-    LeadMethod,
-    MissingName,
+    LeadOptions,
     Overwrite,
-    PenaltyOption,
-    PerRound,
     Quiet,
-    RankCorrelationName,
-    RoundCount,
-    RowCount,
-    SamplerName,
-    Seed,
-    SelectOption,
-    UnitName,
+    RowOptions,
     need_flare,
     progress_bar,
-    variant_of,
 )
 from verticopula.errors import ProtocolError, SettingsError
 from verticopula.formatting import format_time
 from verticopula.schema.progress import Progress
-from verticopula.schema.raw_regression_settings import RawRegressionSettings, read_settings
-from verticopula.schema.setting_choices import BY_BIC, BY_HASH
-from verticopula.schema.study_settings import StudySettings
+from verticopula.schema.setting_choices import BY_HASH
 
 if TYPE_CHECKING:
     from verticopula.network.connection.control_messages import ProposedChange, ResumeRequest, StudyState, SubmitRequest
@@ -65,31 +45,15 @@ Deadline = Annotated[
 ]
 
 
+@with_options
 def submit(
     federation: FederationFile,
     out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
     kit: LeadKit = Path("kits/lead"),
-    method: LeadMethod = None,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    unit: UnitName = None,
-    epsilon_ranks: EpsilonRanks = None,
-    epsilon_marginals: EpsilonMarginals = None,
-    rows: RowCount = None,
-    condition: ConditionTexts = None,
-    missing: MissingName = None,
-    sampler: SamplerName = StudySettings.sampler,
-    rounds: RoundCount = StudySettings.rounds,
-    per_round: PerRound = StudySettings.per_round,
-    aligned: Aligned = False,
-    as_printed: AsPrinted = False,
-    rank_correlation: RankCorrelationName = StudySettings.rank_correlation,
-    dependence: DependenceName = StudySettings.dependence,
-    family: FamilyOption = RawRegressionSettings.family,
-    penalty: PenaltyOption = RawRegressionSettings.penalty,
-    select: SelectOption = BY_BIC,
+    *,
+    asked: LeadOptions,
+    rows: RowOptions,
     alignment: AlignmentName = BY_HASH,
-    seed: Seed = None,
     deadline: Deadline = None,
     resume: Annotated[
         str | None, typer.Option(help="Go on with this failed study instead of a new one.", show_default=False)
@@ -123,29 +87,12 @@ def submit(
     need_flare()
     own = _read_kit(kit, federation)
     check_folder(out, overwrite=overwrite)
-    asked = Submission(
-        read_settings(
-            method=method,
-            epsilon=epsilon,
-            delta=delta,
-            unit=unit,
-            seed=seed,
-            epsilon_ranks=epsilon_ranks,
-            epsilon_marginals=epsilon_marginals,
-            sampler=sampler,
-            rounds=rounds,
-            per_round=per_round,
-            variant=variant_of(as_printed),
-            rank_correlation=rank_correlation,
-            dependence=dependence,
-            family=family,
-            penalty=penalty,
-            select=select,
-        ),
-        rows=rows,
-        conditions=tuple(condition or ()),
-        missing=missing or "",
-        aligned=aligned,
+    submission = Submission(
+        asked.study_or_regression(),
+        rows=rows.rows,
+        conditions=rows.conditions,
+        missing=rows.missing or "",
+        aligned=rows.aligned,
         alignment=alignment,
         deadline=deadline,
         requester=requester,
@@ -153,7 +100,7 @@ def submit(
         contact=contact,
         use=use,
     )
-    signed = asked.to_request(own)
+    signed = submission.to_request(own)
     request = signed if resume is None else ResumeRequest(resume, signed.deadline)
     _run_study(own, request, out, wait=wait, quiet=quiet)
 

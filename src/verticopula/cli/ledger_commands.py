@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verticopula.cli.study_inputs import DEFAULT_QUERY_TIMEOUT, PartyData, PartyQuery, PasswordFile, QueryTimeout
+from verticopula.cli.option_records import with_options
+from verticopula.cli.study_inputs import PartyData, PartyDatabaseOptions
 from verticopula.errors import SettingsError
 from verticopula.formatting import readable
 from verticopula.schema.defaults import DEFAULT_DELTA
@@ -93,14 +94,14 @@ def ledger_verify(
 
 
 @ledger_app.command("snapshot")
+@with_options
 def ledger_snapshot(
     vault: Annotated[Path, typer.Argument(help="A party's vault.", show_default=False)],
     federation: Annotated[Path, typer.Argument(help="The federation file of the studies.", show_default=False)],
     party: Annotated[str, typer.Argument(help="Whose table it is.", show_default=False)],
     data: PartyData,
-    query: PartyQuery = None,
-    password_file: PasswordFile = None,
-    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+    *,
+    database: PartyDatabaseOptions,
 ) -> None:
     """Which studies read exactly these data: a copy that was kept, or the table as it is now.
 
@@ -119,7 +120,7 @@ def ledger_snapshot(
     study = Federation.from_toml(federation)
     if party not in {known.name for known in study.parties}:
         raise SettingsError(f"no party {party!r} in {federation}")
-    table = party_source(party, data, query, password_file, query_timeout).read()
+    table = party_source(party, data, database.query, database.password_file, database.query_timeout).load().table
     own = study.party(party)
     versions = read_withdrawals(vault).versions(table, study.id.name)
     digests = [digest_with_secret(vault, OwnTable.check(own, one, study.id)) for one in versions]

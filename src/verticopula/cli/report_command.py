@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from verticopula.cli.option_records import with_options
 from verticopula.cli.shared_options import Quiet
 from verticopula.cli.study_inputs import (
-    DEFAULT_QUERY_TIMEOUT,
-    PasswordFile,
+    DatabaseOptions,
     PeopleVault,
-    Queries,
-    QueryTimeout,
     leave_out_of_comparison,
     read_party_tables,
 )
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from verticopula.schema.federation import Federation
 
 
+@with_options
 def report(
     folder: Annotated[
         Path, typer.Argument(help="The folder that `run`, `demo` or `submit` wrote.", show_default=False)
@@ -46,9 +45,8 @@ def report(
             "--out", help=f"Default: FOLDER/{REPORT_FILE}; with --data, FOLDER/{IN_HOUSE_FILE}.", show_default=False
         ),
     ] = None,
-    query: Queries = None,
-    password_file: PasswordFile = None,
-    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+    *,
+    database: DatabaseOptions,
     vault: PeopleVault = None,
     quiet: Quiet = False,
 ) -> None:
@@ -63,7 +61,7 @@ def report(
 
     def real_tables(study: Federation) -> dict[str, pl.DataFrame]:
         assert data is not None
-        raw = read_party_tables(study, data, query, password_file, query_timeout, party=party, all_parties=False)
+        raw = read_party_tables(study, data, database, party=party, all_parties=False)
         return leave_out_of_comparison(study, raw, vault)
 
     subject = read_report_data(folder, None if data is None else real_tables)

@@ -12,38 +12,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from verticopula.cli.option_records import with_options
 from verticopula.cli.screen_output import show_notes
-from verticopula.cli.shared_options import (
-    Aligned,
-    AsPrinted,
-    ChosenMethod,
-    ConditionTexts,
-    Delta,
-    DependenceName,
-    Epsilon,
-    EpsilonMarginals,
-    EpsilonRanks,
-    FederationFile,
-    MissingName,
-    Overwrite,
-    PerRound,
-    Quiet,
-    RankCorrelationName,
-    RoundCount,
-    RowCount,
-    SamplerName,
-    Seed,
-    UnitName,
-    variant_of,
-)
+from verticopula.cli.shared_options import FederationFile, Overwrite, Quiet, RowOptions, StudyOptions
 from verticopula.cli.study_inputs import (
-    DEFAULT_QUERY_TIMEOUT,
+    DatabaseOptions,
     DataPlace,
-    EngineName,
-    EngineWithoutTls,
-    PasswordFile,
-    Queries,
-    QueryTimeout,
+    EngineOptions,
     find_vault,
     open_engine_tables,
     read_party_tables,
@@ -57,33 +32,18 @@ from verticopula.cli.write_table_command import (
     check_target,
 )
 from verticopula.cli.write_table_command import write_table as write_into_database
-from verticopula.engine.engine_address import LOCAL_ENGINE
 from verticopula.errors import SchemaError, SettingsError
 from verticopula.formatting import count_of
 from verticopula.schema.defaults import IN_HOUSE_FILE
-from verticopula.schema.study_settings import StudySettings
 
 
+@with_options
 def run(
     federation: FederationFile,
     data: DataPlace,
     out: Annotated[Path, typer.Option("--out", help="Where to write the study.", show_default=False)],
-    method: ChosenMethod = None,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    unit: UnitName = None,
-    epsilon_ranks: EpsilonRanks = None,
-    epsilon_marginals: EpsilonMarginals = None,
-    rows: RowCount = None,
-    condition: ConditionTexts = None,
-    missing: MissingName = None,
-    sampler: SamplerName = StudySettings.sampler,
-    rounds: RoundCount = StudySettings.rounds,
-    per_round: PerRound = StudySettings.per_round,
-    aligned: Aligned = False,
-    as_printed: AsPrinted = False,
-    rank_correlation: RankCorrelationName = StudySettings.rank_correlation,
-    dependence: DependenceName = StudySettings.dependence,
+    asked: StudyOptions,
+    rows: RowOptions,
     policies: Annotated[
         Path | None,
         typer.Option(
@@ -115,11 +75,9 @@ def run(
             help=f"Also write {IN_HOUSE_FILE}, which compares with the real tables: not private, not to be shared.",
         ),
     ] = False,
-    engine: EngineName = LOCAL_ENGINE,
-    engine_without_tls: EngineWithoutTls = False,
-    query: Queries = None,
-    password_file: PasswordFile = None,
-    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+    *,
+    engine: EngineOptions,
+    database: DatabaseOptions,
     write_table: Annotated[
         str | None,
         typer.Option(
@@ -132,7 +90,6 @@ def run(
     ] = None,
     table_prefix: TablePrefix = DEFAULT_PREFIX,
     replace: Replace = False,
-    seed: Seed = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -148,34 +105,20 @@ def run(
     from verticopula.study.study_folder import LEDGER_FILE, new_folder
 
     study = Federation.from_toml(federation)
-    wanted = steps.WantedRows(rows, tuple(condition or ()), missing, aligned)
+    wanted = steps.WantedRows(rows.rows, rows.conditions, rows.missing, rows.aligned)
     wanted.check(study)
     console = Console(stderr=True, quiet=quiet)
     kept = find_vault(vault, policies)
-    asked = StudySettings.from_options(
-        method=method,
-        epsilon=epsilon,
-        delta=delta,
-        unit=unit,
-        seed=seed,
-        epsilon_ranks=epsilon_ranks,
-        epsilon_marginals=epsilon_marginals,
-        sampler=sampler,
-        rounds=rounds,
-        per_round=per_round,
-        variant=variant_of(as_printed),
-        rank_correlation=rank_correlation,
-        dependence=dependence,
-    )
-    synthesizer = Synthesizer.from_settings(study, asked)
+    settings = asked.settings()
+    synthesizer = Synthesizer.from_settings(study, settings)
     synthesizer.check()  # before a table is read
-    steps.say_defaults(asked, method=method is not None, epsilon=epsilon is not None, console=console)
-    computing = steps.open_engine(engine, asked, in_house=in_house, without_tls=engine_without_tls)
+    steps.say_defaults(settings, method=asked.method is not None, epsilon=asked.epsilon is not None, console=console)
+    computing = steps.open_engine(engine, settings, in_house=in_house)
     found: Mapping[str, steps.StudyTable]
     if computing is None:
-        found = read_party_tables(study, data, query, password_file, query_timeout)
+        found = read_party_tables(study, data, database)
     else:
-        found = open_engine_tables(study, data, query, computing)
+        found = open_engine_tables(study, data, database, computing)
     raw = steps.read_people(study, found, kept, console)
     tables = align_tables(study, raw, need_overlap=synthesizer.needs_overlap)
     show_notes(console, tables)
@@ -183,7 +126,7 @@ def run(
     wanted = wanted.of_method(synthesizer, tables)
     steps.check_places(out, kept, overwrite=overwrite)
     names = [*(party.name for party in study.parties), JOINED]
-    check_target(write_table, names, table_prefix, password_file, replace=replace)
+    check_target(write_table, names, table_prefix, database.password_file, replace=replace)
     if not overwrite:
         steps.say_what_stays(out, console)
     if kept is not None:
@@ -203,7 +146,9 @@ def run(
             print(f"Charged, for all runs about these people, in {kept}")
     if write_table is not None:
         try:
-            write_into_database(out, write_table, table_prefix, replace, password_file, query_timeout, quiet)
+            write_into_database(
+                out, write_table, table_prefix, replace, database.password_file, database.query_timeout, quiet
+            )
         except SchemaError as error:  # the study was paid for, and its files are there
             said = f"the study is in {out}, but not in the database. {error}\nTo try again: verticopula write-table"
             raise SettingsError(said) from None

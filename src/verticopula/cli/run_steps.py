@@ -13,12 +13,11 @@ from rich.text import Text
 
 from verticopula.cli.screen_output import show_warnings, write_and_show
 from verticopula.cli.shared_options import progress_bar
-from verticopula.cli.study_inputs import leave_out_people, open_vault
+from verticopula.cli.study_inputs import EngineOptions, leave_out_people, open_vault
 from verticopula.data.engine_table import EngineTable
 from verticopula.data.tables import AlignedTable
 from verticopula.engine.chunk_engine import ChunkEngine
 from verticopula.engine.dask_engine import DaskEngine
-from verticopula.engine.engine_address import parse_engine
 from verticopula.errors import SettingsError
 from verticopula.estimators.default_regression import fit_if_cheap
 from verticopula.estimators.engine_tables import check_for_engine
@@ -135,16 +134,16 @@ def read_people(
     return known
 
 
-def open_engine(name: str, asked: StudySettings, *, in_house: bool, without_tls: bool) -> ChunkEngine | None:
+def open_engine(engine: EngineOptions, asked: StudySettings, *, in_house: bool) -> ChunkEngine | None:
     """The engine of a run, once it is certain that it can do all of it; None for this process.
 
     Parameters
     ----------
-    name : as `--engine` has it
+    engine : as its options have it
     asked : the settings
     in_house : whether a page with exact figures is wanted
     """
-    address = parse_engine(name, without_tls=without_tls)
+    address = engine.address()
     if address is None:
         return None
     check_for_engine(asked)

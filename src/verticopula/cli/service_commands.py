@@ -12,27 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from verticopula.cli.service_options import LogStyle, MetricsHost, MetricsPort, ends_in_log, serve_metrics
+from verticopula.cli.option_records import with_options
+from verticopula.cli.service_options import LogStyle, ServiceOptions, ends_in_log, serve_metrics
 from verticopula.cli.shared_options import Quiet, need_flare
-from verticopula.cli.study_inputs import (
-    DEFAULT_QUERY_TIMEOUT,
-    EngineName,
-    EngineWithoutTls,
-    PartyData,
-    PartyQuery,
-    PasswordFile,
-    QueryTimeout,
-    show_marks,
-)
-from verticopula.engine.engine_address import LOCAL_ENGINE, EngineAddress, parse_engine
+from verticopula.cli.study_inputs import EngineOptions, PartyData, PartyDatabaseOptions, say_marks
+from verticopula.engine.engine_address import EngineAddress
 from verticopula.errors import SettingsError
 from verticopula.schema.methods import DEFAULT_METHOD
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from verticopula.data.engine_table import EngineTable
     from verticopula.data.table_source import TableSource
+    from verticopula.data.tables import RawTable
     from verticopula.network.kit.startup_kit import Kit
     from verticopula.protocol.party.member import Member
     from verticopula.protocol.party.refreshed_member import ReadableTable
@@ -47,15 +37,15 @@ _POLICY_EXAMPLE = f"""a party joins with a policy of its own; write one such as
   person = 6.0                      # largest epsilon ever spent on a person, over all studies"""
 
 
+@with_options
 @ends_in_log
 def serve(
     kit: Annotated[Path, typer.Argument(help="The coordinator's kit, such as kits/server.", show_default=False)],
     studies: Annotated[
         Path | None, typer.Option(help="Where studies are kept; default: inside the kit.", show_default=False)
     ] = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
-    log_format: LogStyle = "text",
+    *,
+    service: ServiceOptions,
     quiet: Quiet = False,
 ) -> None:
     """Be the coordinator: wait for the parties, run the studies that the lead submits. Ends with Ctrl-C or `stop`."""
@@ -65,17 +55,18 @@ def serve(
     need_flare()
     own = Kit.read(kit, "coordinator")
     with only_process(own):
-        keep_log(own, quiet=quiet, log_format=log_format)
+        keep_log(own, quiet=quiet, log_format=service.log_format)
         from verticopula.network.coordinator.coordinator_process import Coordinator
 
         coordinator = Coordinator(own, studies or own.folder / "studies")
-        serve_metrics(own, coordinator, coordinator.folder, metrics_port, metrics_host)
-        if not quiet and log_format == "text":
+        serve_metrics(own, coordinator, coordinator.folder, service)
+        if not quiet and service.log_format == "text":
             print(f"Coordinator at {own.host}:{own.port}, studies in {coordinator.folder}", flush=True)
         run_until_stopped(coordinator)
     os._exit(0)  # FLARE's threads have nothing left to do, and would be waited for
 
 
+@with_options
 @ends_in_log
 def join(
     kit: Annotated[Path, typer.Argument(help="The party's kit, such as kits/bank.", show_default=False)],
@@ -117,14 +108,10 @@ def join(
             "Nobody releases anything before every party has said yes. `review` in the policy says the same.",
         ),
     ] = False,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
-    log_format: LogStyle = "text",
-    engine: EngineName = LOCAL_ENGINE,
-    engine_without_tls: EngineWithoutTls = False,
-    query: PartyQuery = None,
-    password_file: PasswordFile = None,
-    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT,
+    *,
+    service: ServiceOptions,
+    engine: EngineOptions,
+    database: PartyDatabaseOptions,
     quiet: Quiet = False,
 ) -> None:
     """Take part as a party: answer what the policy allows, and write down what leaves. Ends with Ctrl-C or `stop`.
@@ -145,39 +132,39 @@ def join(
     if policy is None or not policy.is_file():
         raise SettingsError(f"--policy {policy or ''}: no such file; {_POLICY_EXAMPLE}")
     rules = PolicyFile(policy, own.name, drop_rule or ())
-    place = party_source(own.name, data, query, password_file, query_timeout)
+    place = party_source(own.name, data, database.query, database.password_file, database.query_timeout)
     version = place.version()  # before it is read: a change in between is noticed later
-    source, table = _open_source(own, place, parse_engine(engine, without_tls=engine_without_tls))
+    source, table = _open_source(own, place, engine.address())
     requests, stopped = RequestStore.of_kit(own.folder), threading.Event()
     prompt = ConsentPrompt(requests)
     with only_process(own):
-        keep_log(own, quiet=quiet, is_asking=lambda: prompt.is_waiting, log_format=log_format)
+        keep_log(own, quiet=quiet, is_asking=lambda: prompt.is_waiting, log_format=service.log_format)
         from verticopula.network.party.party_assembly import AssembledParty, PartyParts
 
         kept = Vault.open(vault or own.folder / "vault")
         parts = PartyParts(own, source, rules, requests, kept, out or own.folder / "synthetic", review)
         party = AssembledParty(parts, table, version)
-        _log_table(party.member, log_format)
+        _log_table(party.member, service.log_format)
         party.start_retention(stopped)
-        serve_metrics(own, party.process, kept.folder, metrics_port, metrics_host)
+        serve_metrics(own, party.process, kept.folder, service)
         if review and sys.stdin.isatty() and not rules.current().stewards:
             threading.Thread(target=prompt.run, args=(stopped,), name="prompt", daemon=True).start()
-        if not quiet and log_format == "text":
+        if not quiet and service.log_format == "text":
             print(f"Party {own.name}: {party.member.subjects:,} subjects, for {own.host}:{own.port}", flush=True)
         run_until_stopped(party.process)
         stopped.set()
     os._exit(0)
 
 
-def _open_source(
-    own: Kit, place: TableSource, address: EngineAddress | None
-) -> tuple[ReadableTable, pl.DataFrame | EngineTable]:
+def _open_source(own: Kit, place: TableSource, address: EngineAddress | None) -> tuple[ReadableTable, RawTable]:
     """Where the party's table is, and the table as it is now: in this process, or with the workers of its engine."""
     from verticopula.data.engine_source import EngineSource
     from verticopula.engine.dask_engine import DaskEngine
 
     if address is None:
-        return place, show_marks({own.name: place.load()})[own.name]
+        table, mark = place.open()
+        say_marks({own.name: mark})
+        return place, table
     source = EngineSource.of(DaskEngine(address), place, own.id_key())
     return source, source.read()
 
@@ -193,12 +180,12 @@ def _log_table(member: Member, log_format: LogStyle) -> None:
         logger.warning("notes about %d columns of the table; `verticopula check` shows them", len(member.notes))
 
 
+@with_options
 @ends_in_log
 def compute(
     kit: Annotated[Path, typer.Argument(help="The compute party's kit, such as kits/notary.", show_default=False)],
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = "127.0.0.1",
-    log_format: LogStyle = "text",
+    *,
+    service: ServiceOptions,
     quiet: Quiet = False,
 ) -> None:
     """Compute secure sums of two parties, without data: the third holder of shares. Ends with Ctrl-C or `stop`.
@@ -218,7 +205,7 @@ def compute(
     need_flare()
     own = Kit.read(kit, "compute")
     with only_process(own):
-        keep_log(own, quiet=quiet, log_format=log_format)
+        keep_log(own, quiet=quiet, log_format=service.log_format)
         from verticopula.network.party.party_federations import FederationVersions, PartyFederations
         from verticopula.network.party.party_process import PartyProcess
 
@@ -232,8 +219,8 @@ def compute(
         files = PartyFederations(own, store, Policy())
         versions = FederationVersions(files, make_party, partial(compute_began_under, records))
         process = PartyProcess(own, versions, partial(decided_requests, store))
-        serve_metrics(own, process, own.folder, metrics_port, metrics_host)
-        if not quiet and log_format == "text":
+        serve_metrics(own, process, own.folder, service)
+        if not quiet and service.log_format == "text":
             print(f"{own.name} computes without data, for {own.host}:{own.port}", flush=True)
         run_until_stopped(process)
     os._exit(0)

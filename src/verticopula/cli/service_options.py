@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -47,20 +48,29 @@ MetricsHost = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ServiceOptions:
+    """How a service logs, and where a monitoring system can ask it."""
+
+    metrics_port: MetricsPort = None
+    metrics_host: MetricsHost = "127.0.0.1"
+    log_format: LogStyle = "text"
+
+
 def ends_in_log(command: Callable[..., None]) -> Callable[..., None]:
     """The command, with its error as the last entry of its log where that is JSON.
 
     Parameters
     ----------
-    command : one that takes `log_format`
+    command : one that takes `service`
     """
 
     @functools.wraps(command)
-    def run(*arguments: object, **options: object) -> None:
+    def run(*, service: ServiceOptions, **options: object) -> None:
         try:
-            command(*arguments, **options)
+            command(service=service, **options)
         except (VerticopulaError, OSError) as error:
-            if options.get("log_format") != "json":
+            if service.log_format != "json":
                 raise
             _log_reason(error)
             raise typer.Exit(1) from None
@@ -77,20 +87,20 @@ def _log_reason(error: Exception) -> None:
     logger.error("cannot go on: %s", why)
 
 
-def serve_metrics(kit: Kit, service: Coordinator | PartyProcess, state: Path, port: int | None, host: str) -> None:
+def serve_metrics(kit: Kit, process: Coordinator | PartyProcess, state: Path, options: ServiceOptions) -> None:
     """Answer a monitoring system from now on, where a port was given.
 
     Parameters
     ----------
-    kit, service, state : as `ProcessMetrics` has them
-    port, host : where; None for nowhere
+    kit, process, state : as `ProcessMetrics` has them
+    options : where, if anywhere
     """
-    if port is None:
+    if options.metrics_port is None:
         return
     if importlib.util.find_spec("prometheus_client") is None:
         raise SettingsError("--metrics-port needs Prometheus' client: pip install 'verticopula[operations]'")
     from verticopula.network.operations.health_server import HealthServer
     from verticopula.network.operations.process_metrics import ProcessMetrics
 
-    metrics = ProcessMetrics(kit, service, state)
-    HealthServer(host, port, metrics.expose, metrics.why_not_ready).start()
+    metrics = ProcessMetrics(kit, process, state)
+    HealthServer(options.metrics_host, options.metrics_port, metrics.expose, metrics.why_not_ready).start()

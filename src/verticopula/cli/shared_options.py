@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,8 +17,8 @@ from rich.console import Console
 from verticopula.errors import SettingsError
 from verticopula.schema.methods import DEFAULT_METHOD, OWN_VARIANT, PRINTED_VARIANT, RAW_REGRESSION, STRICT
 from verticopula.schema.progress import Progress
-from verticopula.schema.raw_regression_settings import RawRegressionSettings
-from verticopula.schema.setting_choices import ALIGNMENTS, BY_POSTERIOR, GAPS_IN_ROWS, explain_choices, help_of
+from verticopula.schema.raw_regression_settings import RawRegressionSettings, read_settings
+from verticopula.schema.setting_choices import ALIGNMENTS, BY_BIC, BY_POSTERIOR, GAPS_IN_ROWS, explain_choices, help_of
 from verticopula.schema.study_settings import StudySettings
 
 _REGRESSION_PANEL = f"A regression on raw columns: --method {RAW_REGRESSION}"
@@ -102,6 +103,61 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but err
 def variant_of(as_printed: bool) -> str:
     """The variant that --as-printed asks for, or ours."""
     return PRINTED_VARIANT if as_printed else OWN_VARIANT
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """A study's settings, as they were typed: None for what was not said."""
+
+    method: ChosenMethod = None
+    epsilon: Epsilon = None
+    delta: Delta = None
+    unit: UnitName = None
+    epsilon_ranks: EpsilonRanks = None
+    epsilon_marginals: EpsilonMarginals = None
+    sampler: SamplerName = StudySettings.sampler
+    rounds: RoundCount = StudySettings.rounds
+    per_round: PerRound = StudySettings.per_round
+    as_printed: AsPrinted = False
+    rank_correlation: RankCorrelationName = StudySettings.rank_correlation
+    dependence: DependenceName = StudySettings.dependence
+    seed: Seed = None
+
+    def settings(self) -> StudySettings:
+        """With the default of everything that was not said; SettingsError where options exclude each other."""
+        return StudySettings.from_options(**self._by_setting())
+
+    def _by_setting(self) -> dict[str, Any]:
+        given = {name: value for name, value in vars(self).items() if name != "as_printed"}
+        return {**given, "variant": variant_of(self.as_printed)}
+
+
+@dataclass(frozen=True)
+class LeadOptions(StudyOptions):
+    """The same between organisations, where a study may be a regression on raw columns."""
+
+    method: LeadMethod = None
+    family: FamilyOption = RawRegressionSettings.family
+    penalty: PenaltyOption = RawRegressionSettings.penalty
+    select: SelectOption = BY_BIC
+
+    def study_or_regression(self) -> StudySettings | RawRegressionSettings:
+        """The settings of a study or of a regression, by the method's name."""
+        return read_settings(**self._by_setting())
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """Which synthetic rows are wanted."""
+
+    rows: RowCount = None
+    condition: ConditionTexts = None
+    missing: MissingName = None
+    aligned: Aligned = False
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        return tuple(self.condition or ())
 
 
 @contextmanager

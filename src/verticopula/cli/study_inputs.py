@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from verticopula.engine.engine_address import LOCAL_ENGINE, EngineAddress, parse_engine
 from verticopula.errors import SettingsError
 from verticopula.formatting import readable
 from verticopula.schema.methods import METHODS, OWN_VARIANT, runs_on_engine
@@ -116,12 +118,44 @@ PeopleVault = Annotated[
 DEFAULT_QUERY_TIMEOUT = 600.0
 
 
+@dataclass(frozen=True)
+class DatabaseOptions:
+    """How tables are read that lie in databases."""
+
+    query: Queries = None
+    password_file: PasswordFile = None
+    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT
+
+    @property
+    def queries(self) -> tuple[Path, ...]:
+        return tuple(self.query or ())
+
+
+@dataclass(frozen=True)
+class PartyDatabaseOptions:
+    """The same of one party's table."""
+
+    query: PartyQuery = None
+    password_file: PasswordFile = None
+    query_timeout: QueryTimeout = DEFAULT_QUERY_TIMEOUT
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where tables are read and ranked."""
+
+    engine: EngineName = LOCAL_ENGINE
+    engine_without_tls: EngineWithoutTls = False
+
+    def address(self) -> EngineAddress | None:
+        """Of the engine, None for this process; SettingsError where it is no safe one."""
+        return parse_engine(self.engine, without_tls=self.engine_without_tls)
+
+
 def read_party_tables(
     study: Federation,
     data: str,
-    query: list[Path] | None = None,
-    password_file: Path | None = None,
-    query_timeout: float = DEFAULT_QUERY_TIMEOUT,
+    database: DatabaseOptions | None = None,
     *,
     party: str | None = None,
     all_parties: bool = True,
@@ -130,6 +164,7 @@ def read_party_tables(
 
     Parameters
     ----------
+    database : how it is read, where `data` is one
     party : the only one whose table is read; otherwise all
     all_parties : whether a party that has no table in a folder is a problem, or left out
     """
@@ -138,48 +173,51 @@ def read_party_tables(
     names = [each.name for each in study.parties]
     if party is not None and party not in names:
         raise SettingsError(f"no party {party!r} in this study; there are {', '.join(names)}")
+    how = DatabaseOptions() if database is None else database
     sources = federation_sources(
         names if party is None else [party],
         data,
-        tuple(query or ()),
-        password_file,
-        query_timeout,
+        how.queries,
+        how.password_file,
+        how.query_timeout,
         all_parties=all_parties,
     )
     return show_marks(load_all(sources.values()))
 
 
 def open_engine_tables(
-    study: Federation, data: str, query: list[Path] | None, engine: ChunkEngine
+    study: Federation, data: str, database: DatabaseOptions, engine: ChunkEngine
 ) -> dict[str, EngineTable]:
     """Party -> its table, which the workers of an engine read, as `read_party_tables` finds it.
 
     Parameters
     ----------
-    engine : that reads the files
+    database : as there; engines read files only
+    engine : that reads them
     """
     from verticopula.data.synthetic_marks import read_file_mark
     from verticopula.data.table_source import federation_sources
     from verticopula.estimators.engine_tables import open_on_engine
 
-    sources = federation_sources([party.name for party in study.parties], data, tuple(query or ()))
+    sources = federation_sources([party.name for party in study.parties], data, database.queries)
     places = {name: source.place for name, source in sources.items()}
     files = {name: place for name, place in places.items() if isinstance(place, Path)}
     if len(files) < len(places):
         raise SettingsError("--engine reads Parquet files; this --data is a database")
     opened = open_on_engine(engine, files)
     marks = engine.fetch([engine.submit(read_file_mark, path.absolute()) for path in files.values()])
-    _say_marks(dict(zip(files, marks, strict=True)))
+    say_marks(dict(zip(files, marks, strict=True)))
     return opened
 
 
 def show_marks(loaded: Mapping[str, LoadedTable]) -> dict[str, pl.DataFrame]:
     """The tables; of those that are marked as synthetic, a word on the screen."""
-    _say_marks({party: found.mark for party, found in loaded.items()})
+    say_marks({party: found.mark for party, found in loaded.items()})
     return {party: found.table for party, found in loaded.items()}
 
 
-def _say_marks(marks: Mapping[str, SyntheticMark | None]) -> None:
+def say_marks(marks: Mapping[str, SyntheticMark | None]) -> None:
+    """A word on the screen about every table that is marked as synthetic."""
     console = Console(stderr=True)
     for party, mark in marks.items():
         if mark is not None:

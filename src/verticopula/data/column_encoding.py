@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.data.cell_facts import CellFacts, MarkedRows, note_cells
-from verticopula.data.scratch_file import ScratchFile, StoredArray
+from verticopula.data.scratch_file import ROWS_IN_MEMORY, ScratchFile, StoredArray
 from verticopula.errors import EngineError, Problem
 from verticopula.schema.cell_text import (
     EMPTY_SPELLINGS,
@@ -193,7 +193,10 @@ def encode_column(
     unusable = find_unusable(series.dtype, column)
     if unusable:
         return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), [Problem(where, unusable)]
-    return _with_notes(encode_rows(series, column, decimal), column, column, decimal), []
+    cells = _encode_in_parts(
+        len(series), lambda start, size: encode_rows(series.slice(start, size), column, decimal, start)
+    )
+    return _with_notes(cells, column, column, decimal), []
 
 
 def encode_difference(
@@ -216,7 +219,23 @@ def encode_difference(
         return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), [Problem(where, unusable)]
     if find_unusable(other.dtype, related):  # a problem of that column, and said there
         return EncodedColumn(np.zeros(len(series)), np.zeros(len(series), bool)), []
-    return _with_notes(encode_apart(series, other, columns, decimal), column, written, decimal), []
+    cells = _encode_in_parts(
+        len(series),
+        lambda start, size: encode_apart(series.slice(start, size), other.slice(start, size), columns, decimal, start),
+    )
+    return _with_notes(cells, column, written, decimal), []
+
+
+def _encode_in_parts(rows: int, encode: Callable[[int, int], EncodedCells]) -> EncodedCells:
+    """All rows, some at a time, because what is needed to read cells is many times as large as their numbers."""
+    values, observed = np.empty(rows), np.empty(rows, dtype=bool)
+    facts = _NO_FACTS
+    for start in range(0, rows, ROWS_IN_MEMORY):
+        some = slice(start, start + ROWS_IN_MEMORY)
+        part = encode(start, ROWS_IN_MEMORY)
+        values[some], observed[some] = part.values, part.observed
+        facts = facts + part.facts
+    return EncodedCells(values, observed, facts)
 
 
 def _with_notes(cells: EncodedCells, column: Column, read_as: Column, decimal: str | None) -> EncodedColumn:

@@ -64,17 +64,16 @@ def check_writable(
     password: str | None = None,
     *,
     replace: bool = False,
-    limits: DatabaseLimits | None = None,
 ) -> None:
     """SchemaError where tables of these names could not be written; asked before anything is spent.
 
     Parameters
     ----------
     names : of the tables
-    address, password, replace, limits : as for `write_database`
+    address, password, replace : as for `write_database`
     """
     _check_names(address, dict.fromkeys(names, pl.DataFrame()))
-    with _opened(address, password, limits) as writer:
+    with _opened(address, password, None) as writer:
         for name in names:
             writer.check_free(name, replace=replace)
         writer.check_may_create()

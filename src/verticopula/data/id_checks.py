@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from verticopula.data.cell_facts import MarkedRows
+from verticopula.data.scratch_file import ROWS_IN_MEMORY
 from verticopula.errors import Problem
 from verticopula.schema.federation import IdRule
 from verticopula.schema.id_rules import apply_id_rules
@@ -37,8 +40,22 @@ def hash_ids(ids: pl.Series, key: bytes) -> NDArray[np.uint8]:
     To the coordinator, which does not hold the key: pseudorandom, so only that two parties' subjects are the same
     one. To anyone with the key: the ids, by trying them all.
     """
-    digests = b"".join(hmac.digest(key, text.encode(), "sha256")[:HASH_BYTES] for text in ids.to_list())
-    return np.frombuffer(digests, dtype=np.uint8).reshape(-1, HASH_BYTES)
+    hashes, row = np.empty((len(ids), HASH_BYTES), dtype=np.uint8), 0
+    for part in texts_in_parts(ids):
+        digests = b"".join(hmac.digest(key, text.encode(), "sha256")[:HASH_BYTES] for text in part)
+        hashes[row : row + len(part)] = np.frombuffer(digests, dtype=np.uint8).reshape(-1, HASH_BYTES)
+        row += len(part)
+    return hashes
+
+
+def texts_in_parts(ids: pl.Series) -> Iterator[list[Any]]:
+    """Ids as Python's texts, some rows at a time: there they take many times the room that they take here.
+
+    Parameters
+    ----------
+    ids : in the order of the rows
+    """
+    return (ids.slice(start, ROWS_IN_MEMORY).to_list() for start in range(0, len(ids), ROWS_IN_MEMORY))
 
 
 @dataclass(frozen=True)

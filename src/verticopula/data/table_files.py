@@ -9,15 +9,16 @@ from __future__ import annotations
 import csv
 import datetime
 import importlib.util
-import io
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from verticopula.data.csv_reading import read_csv
 from verticopula.data.database_address import DatabaseAddress
 from verticopula.data.database_cells import name_columns, unmistakable
 from verticopula.data.database_query import DatabaseLimits, ReadResult
@@ -25,13 +26,12 @@ from verticopula.data.database_reading import find_only_table, read_database
 from verticopula.errors import Problem, SchemaError, SettingsError
 from verticopula.schema.cell_text import suggest_name
 
-_SEPARATORS = (",", ";", "\t", "|")
-_TEXT_FILES = (".csv", ".tsv", ".txt")
+TEXT_FILES = (".csv", ".tsv", ".txt")
 _SPREADSHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
-_ARROW_FILES = (".arrow", ".feather", ".ipc")
+ARROW_FILES = (".arrow", ".feather", ".ipc")
 _DATABASES = (".sqlite", ".sqlite3", ".db", ".duckdb", ".ddb")
 _DUCKDB_MARK = (8, b"DUCK")  # where in a file it stands
-TABLE_FILES = (".parquet", *_ARROW_FILES, *_TEXT_FILES, *_SPREADSHEETS, *_DATABASES)
+TABLE_FILES = (".parquet", *ARROW_FILES, *TEXT_FILES, *_SPREADSHEETS, *_DATABASES)
 _NO_PARTY_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -53,24 +53,37 @@ def read_table(path: Path) -> pl.DataFrame:
     path : the file or folder
     """
     kind = path.suffix.lower()
-    try:
+    with explain_errors(path):
         if path.is_dir():
             return _read_folder(path)
         if kind == ".parquet":
             return pl.read_parquet(path, glob=False)
-        if kind in _ARROW_FILES:
-            return pl.read_ipc(path)
+        if kind in ARROW_FILES:
+            return pl.scan_ipc(path, glob=False).collect()
         if kind in _SPREADSHEETS:
             return _read_spreadsheet(path)
         if kind in _DATABASES:
             return read_file_database(path).table
-        return _read_csv(path)
+        return read_csv(path)
+
+
+@contextmanager
+def explain_errors(path: Path) -> Iterator[None]:
+    """SchemaError, which quotes no cell, in place of what the system and libraries say while a file is read.
+
+    Parameters
+    ----------
+    path : the file
+    """
+    kind = path.suffix.lower()
+    try:
+        yield
     except FileNotFoundError:
         raise SchemaError([Problem(path.name, "no such file")]) from None
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else type(error).__name__
         raise SchemaError([Problem(path.name, f"cannot be read as {_format_of(kind)} ({why})")]) from None
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, csv.Error) as error:
         what = f"cannot be read as {_format_of(kind)} ({type(error).__name__})"
         raise SchemaError([Problem(path.name, what)]) from None
 
@@ -78,7 +91,7 @@ def read_table(path: Path) -> pl.DataFrame:
 def _format_of(kind: str) -> str:
     if kind in _DATABASES:
         return "a database"
-    if kind in _ARROW_FILES:
+    if kind in ARROW_FILES:
         return "Arrow"
     return "Parquet" if kind in (".parquet", "") else "a spreadsheet" if kind in _SPREADSHEETS else "CSV"
 
@@ -216,71 +229,6 @@ def _read_folder(folder: Path) -> pl.DataFrame:
     if any(table.schema != tables[0].schema for table in tables):
         raise SchemaError([Problem(folder.name, "its files have different columns, or columns of different types")])
     return pl.concat(tables)
-
-
-# ---- CSV ---------------------------------------------------------------------------------
-
-
-def _read_csv(path: Path) -> pl.DataFrame:
-    data = path.read_bytes()
-    text = _decoded(data, path.name)
-    first = text[: text.find("\n") + 1] or text
-    separator = None
-    if found := re.fullmatch(r'"?sep=(.)"?\s*', first):  # a spreadsheet's own hint
-        separator, text = found[1], text[len(first) :]
-    if not text.strip():
-        raise SchemaError([Problem(path.name, "is empty")])
-    separator = separator or _separator_of(text)
-    # polars leaves doubled quotes in header names as they are; Python's reader resolves them.
-    header = name_columns(next(csv.reader(io.StringIO(text), delimiter=separator), []), path.name)
-    try:
-        table = pl.read_csv(text.encode(), separator=separator, infer_schema=False, new_columns=header)
-    except pl.exceptions.NoDataError:
-        raise SchemaError([Problem(path.name, "is empty")]) from None
-    except pl.exceptions.ComputeError:
-        raise SchemaError([Problem(path.name, f"cannot be read as CSV{_ragged(text, separator)}")]) from None
-    if _is_cut_otherwise(table, separator):
-        what = f"no row is cut by {separator!r}, as the header is; write the same mark between cells in all lines"
-        raise SchemaError([Problem(path.name, what)])
-    return table
-
-
-def _is_cut_otherwise(table: pl.DataFrame, separator: str) -> bool:
-    """Whether all rows have one cell that has another mark in it, under a header of several: no one row decides it."""
-    first, *others = table.get_columns()
-    if not others or not len(table) or any(column.null_count() < len(table) for column in others):
-        return False
-    marks = [mark for mark in _SEPARATORS if mark != separator]
-    return any(bool(first.str.contains(mark, literal=True).fill_null(False).all()) for mark in marks)
-
-
-def _decoded(data: bytes, name: str) -> str:
-    is_wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
-    try:
-        return data.decode("utf-16" if is_wide else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise SchemaError(
-            [Problem(name, f"is not UTF-8 text (line {line}); save it as UTF-8, in a spreadsheet as “CSV UTF-8”")]
-        ) from None
-
-
-def _separator_of(text: str) -> str:
-    """The separator that cuts the header into most names: it depends on names only, and on nobody's cells."""
-    return max(_SEPARATORS, key=lambda mark: len(next(csv.reader(io.StringIO(text), delimiter=mark), [])))
-
-
-def _ragged(text: str, separator: str) -> str:
-    """Which line does not have the header's number of cells, in words."""
-    rows = csv.reader(io.StringIO(text), delimiter=separator)
-    expected = len(next(rows))
-    if expected == 1:
-        return ": the header has a single cell; write a comma, semicolon, tab or | between cells"
-    for row in rows:
-        if len(row) > expected:
-            hint = "; are decimals written with commas? Save it with semicolons between cells" * (separator == ",")
-            return f": line {rows.line_num} has {len(row)} cells, the header has {expected}{hint}"
-    return ": are all quotation marks closed?"
 
 
 # ---- spreadsheets ------------------------------------------------------------------------

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
+from verticopula.data.column_table import ColumnTable
 from verticopula.data.database_address import DatabaseAddress, find_password, is_address, parse_address
 from verticopula.data.database_query import DatabaseLimits
 from verticopula.data.database_reading import read_database
+from verticopula.data.large_tables import open_table
+from verticopula.data.scratch_file import ROWS_IN_MEMORY
 from verticopula.data.synthetic_marks import SyntheticMark, mark_in_comments, read_file_mark
 from verticopula.data.table_files import (
     TABLE_FILES,
@@ -24,6 +28,8 @@ from verticopula.data.table_files import (
     read_table,
 )
 from verticopula.errors import Problem, SchemaError, SettingsError
+
+Read = TypeVar("Read")
 
 _MOST_TRIES = 3  # a file that is being written is read again
 
@@ -67,9 +73,24 @@ class TableSource:
         """What a message may call it: a file's name, or the kind of the database."""
         return self.place.name if isinstance(self.place, Path) else self.place.label
 
-    def read(self) -> pl.DataFrame:
-        """The table as it is at this moment; SchemaError where it cannot be read, and nothing of it is kept then."""
-        return self.load().table
+    def read(self) -> pl.DataFrame | ColumnTable:
+        """The table as it is at this moment, a column at a time where it is large and its file allows it.
+
+        SchemaError where it cannot be read, and nothing of it is kept then.
+        """
+        return self.open()[0]
+
+    def open(self) -> tuple[pl.DataFrame | ColumnTable, SyntheticMark | None]:
+        """The same, and what says that it is synthetic."""
+        if self._is_plain_file:
+            place = Path(str(self.place))
+            return _read_unchanged(place, _open_large), read_file_mark(place)
+        loaded = self.load()
+        return loaded.table, loaded.mark
+
+    @property
+    def _is_plain_file(self) -> bool:
+        return isinstance(self.place, Path) and not is_database_file(self.place)
 
     def version(self) -> object:
         """What changes whenever a file is written; None for a database, which is asked each time."""
@@ -78,7 +99,7 @@ class TableSource:
         return _state_of(self.place)
 
     def load(self) -> LoadedTable:
-        """The same, and what says that it is synthetic."""
+        """The whole table, in memory, and what says that it is synthetic."""
         limits = DatabaseLimits(statement=self.timeout)
         text = None if self.query is None else _read_query(self.query)
         if isinstance(self.place, DatabaseAddress):
@@ -89,15 +110,19 @@ class TableSource:
                 raise SchemaError([Problem(self.place.name, "no such file")])
             found = read_file_database(self.place, text, self.table, limits)
         else:
-            return LoadedTable(_read_unchanged(self.place), read_file_mark(self.place))
+            return LoadedTable(_read_unchanged(self.place, read_table), read_file_mark(self.place))
         return LoadedTable(found.table, mark_in_comments(found.comments))
 
 
-def _read_unchanged(path: Path) -> pl.DataFrame:
+def _open_large(path: Path) -> pl.DataFrame | ColumnTable:
+    return open_table(path, ROWS_IN_MEMORY)
+
+
+def _read_unchanged(path: Path, read: Callable[[Path], Read]) -> Read:
     """The table of one state of the file: one that changes while it is read is read again."""
     for _ in range(_MOST_TRIES):
         before = _state_of(path)
-        table = read_table(path)
+        table = read(path)
         if _state_of(path) == before:
             return table
     raise SchemaError([Problem(path.name, "changes while it is read; write it under another name, then rename it")])

@@ -27,11 +27,11 @@ from verticopula.data.column_encoding import (
     reorder_column,
     store_column,
 )
+from verticopula.data.column_table import ColumnTable
 from verticopula.data.engine_table import EngineTable
 from verticopula.data.id_checks import IdFacts, describe_ids, normalise_ids
 from verticopula.data.id_places import count_unmatched, find_rows, mark_repeated
 from verticopula.data.missingness import FEWEST_IN_COMMON, count_common, overlap_problems
-from verticopula.data.parquet_table import ParquetTable
 from verticopula.data.row_chunks import ColumnReading
 from verticopula.data.scratch_file import ROWS_IN_MEMORY, ScratchFile
 from verticopula.errors import Problem, SchemaError
@@ -42,7 +42,7 @@ from verticopula.schema.federation import Federation, IdRule, Party
 from verticopula.schema.id_rules import suggest_id_rules
 
 Floats = NDArray[np.float64]
-RawTable = pl.DataFrame | ParquetTable | EngineTable
+RawTable = pl.DataFrame | ColumnTable | EngineTable
 
 
 @dataclass(frozen=True, repr=False)

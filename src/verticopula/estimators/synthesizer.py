@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from verticopula.data.large_tables import open_table
 from verticopula.data.missingness import Missingness
-from verticopula.data.parquet_table import open_table
 from verticopula.data.scratch_file import ROWS_IN_MEMORY
-from verticopula.data.table_files import read_table
 from verticopula.data.tables import AlignedTable, RawTable, align_tables
 from verticopula.engine.chunk_engine import ChunkEngine
 from verticopula.engine.dask_engine import DaskEngine
@@ -245,7 +244,7 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         tables : party name -> pandas or polars DataFrame, or the path of a file; a subject absent from a party's table
-            is a missing block. Of a Parquet file, or a folder of them, one column at a time is read
+            is a missing block. Of Parquet and Arrow files one column at a time is read, and large CSV files in parts
         id : name of the subject-id column, if it differs from the federation's
         policies : party name -> what that party allows; none means no limits
         ledger : where releases are recorded; a file also counts what earlier studies spent
@@ -264,13 +263,15 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
             engine = self.open_engine()
             if engine is not None:
                 opened.callback(engine.close)
-            frames = self._open_tables(tables, engine, rows_at_once, whole=vault is not None)
+            frames = self._open_tables(tables, engine, rows_at_once)
             if vault is not None:
                 frames = leave_out_withdrawn(vault.folder if isinstance(vault, Vault) else Path(vault), frames, rule)
             aligned = self._align(frames, rule, rows_at_once)
             if vault is not None and not isinstance(vault, Vault):
                 vault = opened.enter_context(Vault.open(vault))
-            accounts = None if vault is None else open_accounts(vault, self.federation, frames, rule)
+            accounts = None
+            if vault is not None:
+                accounts = open_accounts(vault, self.federation, frames, rule, rows_at_once=rows_at_once)
             book = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
             self.fit_aligned(aligned, policies=policies, ledger=book, vault=vault, accounts=accounts, progress=progress)
         held = {name: table for name, table in tables.items() if not isinstance(table, str | Path)}
@@ -285,12 +286,10 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         check_for_engine(self.check())
         return DaskEngine(address)
 
-    def _open_tables(
-        self, tables: Mapping[str, Any], engine: ChunkEngine | None, rows_at_once: int, *, whole: bool
-    ) -> dict[str, Any]:
+    def _open_tables(self, tables: Mapping[str, Any], engine: ChunkEngine | None, rows_at_once: int) -> dict[str, Any]:
         if engine is not None:
             return dict(open_on_engine(engine, tables, rows_at_once))
-        return {name: _open(table, name, whole=whole) for name, table in tables.items()}
+        return {name: _open(table, name) for name, table in tables.items()}
 
     def _align(self, tables: Mapping[str, RawTable], rule: IdRule, rows_at_once: int) -> dict[str, AlignedTable]:
         """Checked and aligned tables, and a warning for every note about their cells."""
@@ -650,8 +649,8 @@ class Synthesizer(BaseEstimator):  # type: ignore[misc]
         return cls.from_study(load_study(path))
 
 
-def _open(table: Any, party: str, *, whole: bool) -> Any:
+def _open(table: Any, party: str) -> Any:
     """A party's table as polars, or a file that is read a column at a time."""
     if not isinstance(table, str | Path):
         return to_polars(table, party)
-    return read_table(Path(table)) if whole else open_table(Path(table))
+    return open_table(Path(table))

@@ -22,7 +22,6 @@ from verticopula.glm.strength_path import DevianceScale, PathPoint
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 _FLAT_VARIANCE = 1e-11  # a variance below this share of the mean square is rounding
 

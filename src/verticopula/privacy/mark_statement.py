@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 from verticopula.data.synthetic_marks import SyntheticMark
@@ -11,9 +11,7 @@ from verticopula.privacy.statement import PrivacyStatement
 from verticopula.schema.units import Unit
 
 
-def mark_synthetic(
-    study: str, method: str, cost: PrivacyStatement, unit: Unit, drawn: date | None = None
-) -> SyntheticMark:
+def mark_synthetic(study: str, method: str, cost: PrivacyStatement, unit: Unit) -> SyntheticMark:
     """What a synthetic table says of itself.
 
     Parameters
@@ -21,7 +19,6 @@ def mark_synthetic(
     study, method : which study it was drawn from, and by which method
     cost : of everything that was released for it, as far as whoever writes it knows
     unit : that the study's epsilon is an epsilon of
-    drawn : the day; today where nobody says
     """
     return SyntheticMark(
         study=study,
@@ -29,6 +26,6 @@ def mark_synthetic(
         epsilon=json_numbers(cost.epsilon(unit), "inf"),
         unit=unit.value,
         delta=cost.delta if cost.has_delta(unit) else 0.0,
-        drawn=str(drawn or datetime.now(UTC).date()),
+        drawn=str(datetime.now(UTC).date()),
         tool=f"verticopula {version('verticopula')}",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 
 def kind_name(kind: Any) -> str:
@@ -27,3 +27,9 @@ def _split_fields(kind: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
     found = fields(kind)
     came_later = getattr(kind, "LATER", ())
     return tuple(f.name for f in found), {f.name: f.default for f in found if f.name in came_later}
+
+
+def kinds_of(union: Any) -> tuple[type, ...]:
+    """The types of a union, of unions in it too."""
+    parts = get_args(union)
+    return tuple(member for part in parts for member in kinds_of(part)) if parts else (union,)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import is_dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from verticopula.protocol.array_bytes import array_pieces
 from verticopula.protocol.consent_messages import AgreementAnswer, AgreementMessage
-from verticopula.protocol.message_fields import kind_name, sent_fields
+from verticopula.protocol.message_fields import kind_name, kinds_of, sent_fields
 from verticopula.protocol.printed_messages import PrintedReply, PrintedRequest
 from verticopula.protocol.rank_messages import CompletedRanksReply, CompletedRanksRequest, ReleaseReply, ReleaseRequest
 from verticopula.protocol.regression_messages import RegressionReply, RegressionRequest
@@ -45,7 +46,8 @@ Reply = (
     | SecureReply
     | StudyReply
 )
-
+REQUEST_KINDS = kinds_of(Request)  # what a party is asked
+REPLY_KINDS = kinds_of(Reply)  # and what it replies
 
 _PLAIN = (str, float, int, bool)
 
@@ -72,15 +74,17 @@ def fingerprint(message: Any) -> str:
 
 def _feed(digest: Any, value: Any) -> None:
     """Every part with its type and length, so that different contents cannot run together."""
-    if type(value) in _PLAIN:  # first: there are most of them
-        _feed_text(digest, value)
-    elif is_dataclass(value) and not isinstance(value, type):
-        digest.update(f"<{kind_name(type(value))}".encode())
+    kind = type(value)
+    if kind in _PLAIN:  # first: there are most of them
+        text = repr(value).encode()
+        digest.update(b"%b%d:%b" % (kind.__name__.encode(), len(text), text))
+    elif (opening := _opening_of(kind)) is not None:
+        digest.update(opening)
         for name in sent_fields(value):
             _feed(digest, getattr(value, name))
         digest.update(b">")
     elif isinstance(value, tuple):
-        digest.update(f"({len(value)}".encode())
+        digest.update(b"(%d" % len(value))
         for item in value:
             _feed(digest, item)
     elif isinstance(value, np.ndarray):
@@ -88,12 +92,14 @@ def _feed(digest: Any, value: Any) -> None:
         for piece in array_pieces(value):
             digest.update(piece)
     elif isinstance(value, bytes):
-        digest.update(f"bytes{len(value)}:".encode())
+        digest.update(b"bytes%d:" % len(value))
         digest.update(value)
     else:
-        _feed_text(digest, value)
+        text = repr(value).encode()
+        digest.update(f"{kind.__name__}{len(text)}:".encode() + text)
 
 
-def _feed_text(digest: Any, value: Any) -> None:
-    text = repr(value).encode()
-    digest.update(f"{type(value).__name__}{len(text)}:".encode() + text)
+@cache
+def _opening_of(kind: type) -> bytes | None:
+    """What stands before the fields of a message of this type; None for other types."""
+    return f"<{kind_name(kind)}".encode() if is_dataclass(kind) else None

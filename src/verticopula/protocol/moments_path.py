@@ -34,7 +34,6 @@ from verticopula.protocol.regression_path import ChooseStrengths, FederatedPath,
 from verticopula.protocol.shared_rounds import Rounds
 from verticopula.schema.columns import ColumnKey
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 MomentsAnswer = TypeVar("MomentsAnswer", MomentsKeyReply, MomentsReply, CrossMomentsReply)

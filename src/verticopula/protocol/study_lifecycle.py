@@ -6,7 +6,7 @@ party to talk to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -192,23 +192,18 @@ def _check_placement(placement: Placement, response_party: str) -> None:
         raise ProtocolError("\n".join(problems))
 
 
-def deliver_blocks(
-    federation: Federation,
-    study: str,
-    values: Mapping[ColumnKey, NDArray[np.float64]],
-    parties: Iterable[str] | None = None,
-) -> Rounds[None]:
-    """One round: each party's own synthetic columns, as numbers, for it to write down.
+def deliver_blocks(federation: Federation, study: str, values: Mapping[ColumnKey, NDArray[np.float64]]) -> Rounds[None]:
+    """One round: each party's own synthetic columns, as numbers, for it to write down. A party may want none.
 
-    `values` as `Synthesizer.draw` gives them; `parties` None for all. A party may want none.
+    Parameters
+    ----------
+    values : as `Synthesizer.draw` gives them
     """
-    names = [p.name for p in federation.parties] if parties is None else list(parties)
     requests: dict[str, Request] = {}
-    for name in names:
-        columns = tuple(column.name for column in federation.party(name).columns)
-        requests[name] = BlockRequest(study, columns, tuple(values[ColumnKey(name, column)] for column in columns))
-    if not requests:
-        return
+    for party in federation.parties:
+        columns = tuple(column.name for column in party.columns)
+        own = tuple(values[ColumnKey(party.name, column)] for column in columns)
+        requests[party.name] = BlockRequest(study, columns, own)
     replies = yield requests
     for name, request in requests.items():
         answer = replies.get(name)

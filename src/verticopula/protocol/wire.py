@@ -59,25 +59,6 @@ _STORED = {
 _ODD_FLOATS = ("inf", "-inf", "nan")
 
 
-def kinds_of(union: Any) -> tuple[type, ...]:
-    """The types of a union, of unions in it too."""
-    parts = get_args(union)
-    return tuple(member for part in parts for member in kinds_of(part)) if parts else (union,)
-
-
-REQUEST_KINDS: tuple[type, ...]  # what a party is asked, and what it replies
-REPLY_KINDS: tuple[type, ...]
-
-
-def __getattr__(name: str) -> tuple[type, ...]:
-    """The kinds of messages, when somebody asks for them: a study lead never does, and they take a second to import."""
-    if name not in ("REQUEST_KINDS", "REPLY_KINDS"):
-        raise AttributeError(name)
-    from verticopula.protocol import messages
-
-    return kinds_of(messages.Request if name == "REQUEST_KINDS" else messages.Reply)
-
-
 def encode(message: Any) -> bytes:
     """A message's bytes; WireError where its fields are not what its type hints say."""
     return b"".join(bytes_of(message)[1])

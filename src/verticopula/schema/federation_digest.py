@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 
 from verticopula.schema.federation import Federation
 
 _SHOWN = 12  # characters of a fingerprint
 
 
+@lru_cache(maxsize=8)  # a party compares it with every message's
 def federation_fingerprint(federation: Federation) -> str:
     """Equal for federation files that say the same about parties, columns, response and ids, wherever they meet."""
     said = {key: value for key, value in federation.to_dict().items() if key != "network"}

@@ -6,9 +6,12 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from verticopula.errors import SettingsError
+from verticopula.formatting import join_names
 from verticopula.schema.methods import OWN_VARIANT, RAW_REGRESSION
 from verticopula.schema.setting_choices import BY_BIC, BY_CROSS_VALIDATION, FAMILY_NAMES, PENALTY_NAMES, setting
 from verticopula.schema.study_settings import StudySettings
+
+_OF_BUDGETS = ("epsilon", "delta", "unit", "epsilon_ranks", "epsilon_marginals")
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,12 @@ def read_settings(**given: Any) -> StudySettings | RawRegressionSettings:
     regression = {one.name: given.pop(one.name, None) for one in fields(RawRegressionSettings)}
     if given["method"] != RAW_REGRESSION:
         return StudySettings.from_options(**given)
+    budget = [name for name in _OF_BUDGETS if given.get(name) is not None]
+    if budget:
+        raise SettingsError(
+            f"{join_names(budget)} cannot be given for {RAW_REGRESSION}: exact sums or values leave, and epsilon is "
+            "infinite"
+        )
     if given["variant"] not in (None, OWN_VARIANT):
         raise SettingsError(f"variant {given['variant']!r} is not for {RAW_REGRESSION}")
     return RawRegressionSettings.from_options(**regression)

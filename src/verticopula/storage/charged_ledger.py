@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from verticopula.data.scratch_file import ROWS_IN_MEMORY
 from verticopula.data.tables import OwnTable, RawTable
 from verticopula.errors import SettingsError
 from verticopula.privacy.policy import Policy
@@ -80,6 +81,7 @@ def open_accounts(
     rule: IdRule,
     *,
     remember: bool = True,
+    rows_at_once: int = ROWS_IN_MEMORY,
 ) -> dict[str, TableAccount]:
     """Party -> whose budget its releases are charged to, in a vault that all parties share.
 
@@ -88,8 +90,9 @@ def open_accounts(
     tables : party -> its raw table
     rule : where the tables have their ids, and how they are read
     remember : whether the vault shall know these tables from now on; otherwise it is only asked
+    rows_at_once : as `align_tables` has it
     """
-    own = {party.name: OwnTable.check(party, tables[party.name], rule) for party in federation.parties}
+    own = {p.name: OwnTable.check(p, tables[p.name], rule, rows_at_once) for p in federation.parties}
     return vault.accounts(own, remember=remember)
 
 

@@ -92,11 +92,27 @@ def place_values(column: EncodedColumn, people: NDArray[np.uint64], size: int) -
     people : (rows,) every row's hash
     size : of how many people
     """
-    seen = np.flatnonzero(column.observed)
-    chosen = np.argsort(people[seen], kind="stable")[:size]
-    middle = (rankdata(column.values[seen]) - 0.5) / max(seen.size, 1)
-    places = np.rint(_LARGEST_PLACE * middle[chosen]).astype(int)
-    return dict(zip((people[seen][chosen] & np.uint64(2**32 - 1)).tolist(), places.tolist(), strict=True))
+    seen = column.observed
+    hashes, values = people[seen], column.values[seen]
+    chosen = _smallest_rows(hashes, size)
+    middle = (_ranks_among(values, values[chosen]) - 0.5) / max(values.size, 1)
+    places = np.rint(_LARGEST_PLACE * middle).astype(int)
+    return dict(zip((hashes[chosen] & np.uint64(2**32 - 1)).tolist(), places.tolist(), strict=True))
+
+
+def _smallest_rows(hashes: NDArray[np.uint64], size: int) -> NDArray[np.intp]:
+    """The rows with the smallest hashes, in their order; of equal ones the first rows."""
+    rows = np.arange(hashes.size)
+    if hashes.size > size:
+        rows = np.flatnonzero(hashes <= np.partition(hashes, size - 1)[size - 1])
+    return np.asarray(rows[np.argsort(hashes[rows], kind="stable")][:size])
+
+
+def _ranks_among(values: NDArray[np.float64], asked: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The ranks of some values among all; equal ones share their mean rank."""
+    ordered = np.sort(values)
+    below, upto = (np.searchsorted(ordered, asked, side) for side in ("left", "right"))
+    return np.asarray(0.5 * (below + upto + 1))
 
 
 def enough_people(one: Places, two: Places) -> bool:

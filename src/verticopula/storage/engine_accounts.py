@@ -68,7 +68,7 @@ def sketch_on_worker(chunk: RowChunk, rule: IdRule, readings: Sequence[ColumnRea
     secret : the vault's
     """
     columns = ColumnsOfChunk(chunk, {reading.column.name: reading for reading in readings})
-    ids = normalise_ids(chunk.read([rule.name])[rule.name], rule).to_list()
+    ids = normalise_ids(chunk.read([rule.name])[rule.name], rule)
     return SketchedTable(TableSketch.of(ids, columns, secret.value), digest_snapshot(ids, columns, secret.value))
 
 

@@ -11,6 +11,11 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from verticopula.data.id_checks import texts_in_parts
 from verticopula.schema.cell_text import WHOLE_FLOAT
 
 SKETCH_SIZE = 65_536  # tables up to this size are compared exactly; of larger ones, so many subjects
@@ -26,6 +31,12 @@ def canonical_id(text: str) -> str:
     A federation's id rules (strip, upper, lower, zfill) change none of it. Ids of two people that differ in nothing
     else count as one person's, which charges too much and never too little.
     """
+    if text.isascii() and text.isalnum():  # most ids; the same in a fifth of the time
+        return _LEADING_ZEROS.sub("", text.lower()).lstrip("0") or "0"
+    return _canonical_text(text)
+
+
+def _canonical_text(text: str) -> str:
     plain = _WHOLE_NUMBER.sub("", re.sub(WHOLE_FLOAT, r"\1", unicodedata.normalize("NFKC", text).strip()))
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", plain.upper()).casefold())
     kept = "".join(character for character in folded if character.isalnum())
@@ -40,15 +51,34 @@ def hash_people(ids: Iterable[str], key: bytes) -> list[int]:
     ]
 
 
+def hash_rows(ids: pl.Series, key: bytes) -> NDArray[np.uint64]:
+    """(rows,) what `hash_people` says of every row; ids are text a part of the rows at a time.
+
+    Parameters
+    ----------
+    ids : every row's, in any spelling
+    key : the vault's secret
+    """
+    return np.concatenate([np.array(hash_people(part, key), dtype=np.uint64) for part in texts_in_parts(ids)])
+
+
 def hash_withdrawn(ids: Iterable[str], key: bytes) -> list[str]:
     """One keyed hash an id, in the order given, as the history of withdrawals has them."""
     return [hmac.digest(key, canonical_id(text).encode(), "sha256").hex()[:32] for text in ids]
 
 
-def sketch_ids(ids: Iterable[str], key: bytes) -> list[int]:
+def sketch_ids(ids: pl.Series, key: bytes) -> list[int]:
     """The smallest hashes of ids as they are spelled, in order: how vaults of version 0.1 sketched tables."""
-    hashes = (int.from_bytes(hmac.digest(key, value.encode(), "sha256")[:8], "big") for value in set(ids))
-    return smallest(hashes, OLD_SKETCH_SIZE)
+    found: list[int] = []
+    for part in texts_in_parts(ids):
+        hashes = (int.from_bytes(hmac.digest(key, value.encode(), "sha256")[:8], "big") for value in part)
+        found = smallest((*found, *hashes), OLD_SKETCH_SIZE)
+    return found
+
+
+def sketch_people(hashes: NDArray[np.uint64]) -> list[int]:
+    """The sketch of everybody who has one of these hashes, of every row of a table."""
+    return [int(value) for value in np.unique(hashes)[:SKETCH_SIZE]]
 
 
 def smallest(hashes: Iterable[int], size: int = SKETCH_SIZE) -> list[int]:

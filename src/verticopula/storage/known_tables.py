@@ -7,11 +7,11 @@ columns are called in the ledger and which other tables count, and what is known
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
+import polars as pl
 
 from verticopula.data.column_encoding import EncodedColumn
 from verticopula.errors import VerticopulaError
@@ -26,10 +26,11 @@ from verticopula.storage.column_sketch import (
 )
 from verticopula.storage.id_sketch import (
     OLD_SKETCH_SIZE,
-    hash_people,
+    hash_rows,
     have_common_people,
     is_same_table,
     sketch_ids,
+    sketch_people,
     smallest,
 )
 
@@ -105,8 +106,8 @@ class TableSketch:
     columns: Mapping[str, Places]
 
     @classmethod
-    def of(cls, ids: Iterable[str], columns: Mapping[str, EncodedColumn], key: bytes) -> TableSketch:
-        """Sketch a table.
+    def of(cls, ids: pl.Series, columns: Mapping[str, EncodedColumn], key: bytes) -> TableSketch:
+        """Sketch a table. One column at a time is looked at.
 
         Parameters
         ----------
@@ -114,13 +115,11 @@ class TableSketch:
         columns : every column's values, in the rows' order
         key : the vault's secret
         """
-        spelled = list(ids)
-        if not spelled:
+        if not len(ids):
             raise VerticopulaError("a table without subjects is about nobody")
-        hashes = hash_people(spelled, key)
-        rows, size = np.array(hashes, dtype=np.uint64), sketched_people(len(columns))
+        rows, size = hash_rows(ids, key), sketched_people(len(columns))
         places = {name: place_values(column, rows, size) for name, column in columns.items()}
-        return cls(smallest(hashes), sketch_ids(spelled, key), places)
+        return cls(sketch_people(rows), sketch_ids(ids, key), places)
 
     def meets(self, table: KnownTable) -> bool:
         """Whether somebody is in both."""

@@ -156,7 +156,7 @@ def about_one_person(content: RequestContent) -> list[str]:
             return [
                 "No bound: the sums are exact, so whoever knows everybody else in a group can find out all about one "
                 "person.",
-                "Another regression about nearly the same people shows the sums of those who are in one of the two.",
+                "Another regression shows the sums of those who are in one of the two, at least 20 people.",
             ]
         return ["No bound: exact values or ranges leave, so anything in them may be told about a person."]
     said = [

@@ -27,6 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+import polars as pl
+
 from verticopula.data.column_encoding import EncodedColumn
 from verticopula.data.row_chunks import ColumnReading, RowChunk, read_party
 from verticopula.data.tables import OwnTable
@@ -269,7 +271,7 @@ class Vault:
 
     # ---- whom a table is about ---------------------------------------------------------------
 
-    def account(self, ids: Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount:
+    def account(self, ids: pl.Series | Iterable[str], columns: Mapping[str, EncodedColumn]) -> TableAccount:
         """Whose budget a table's releases are charged to: that of all known tables with somebody in common.
 
         It is a known table that has grown or shrunk if half of the smaller one's subjects are in the other. Where it is
@@ -282,7 +284,7 @@ class Vault:
         ids : every row's subject id, in any spelling
         columns : every column's values, in the rows' order
         """
-        named = list(ids)
+        named = ids if isinstance(ids, pl.Series) else pl.Series(list(ids), dtype=pl.String)
         found = TableSketch.of(named, columns, self._secret)
         with self._guard:
             account, tables = charge(self._tables, found, self._secret)
@@ -297,7 +299,7 @@ class Vault:
         table : checked
         """
         if table.source is None:
-            return self.account(table.ids.to_list(), table.columns)
+            return self.account(table.ids, table.columns)
         with self._guard:
             _, rule, readings = self._whole(table)
             account, tables, snapshot = charge_on_engine(
@@ -352,9 +354,8 @@ class Vault:
         if engine is not None:
             given = {name: self._whole(table) for name, table in tables.items()}
             return charge_parties_on_engine(engine, self._tables, given, Secret(self._secret))
-        named = {name: table.ids.to_list() for name, table in tables.items()}
-        found = {name: TableSketch.of(named[name], table.columns, self._secret) for name, table in tables.items()}
-        snapshots = {name: digest_snapshot(named[name], t.columns, self._secret) for name, t in tables.items()}
+        found = {name: TableSketch.of(table.ids, table.columns, self._secret) for name, table in tables.items()}
+        snapshots = {name: digest_snapshot(t.ids, t.columns, self._secret) for name, t in tables.items()}
         return *charge_parties(self._tables, found, self._secret), snapshots
 
     def _write_tables(self, tables: list[KnownTable]) -> None:

@@ -104,7 +104,7 @@ def digest_with_secret(folder: Path, table: OwnTable) -> str:
         secret = (folder / SECRET).read_bytes()
     except OSError:
         raise LedgerError(f"{SECRET} is missing or cannot be read, so tables cannot be recognised") from None
-    return digest_snapshot(table.ids.to_list(), table.columns, secret)
+    return digest_snapshot(table.ids, table.columns, secret)
 
 
 def is_vault(folder: Path) -> bool:

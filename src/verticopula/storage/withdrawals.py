@@ -17,8 +17,12 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from verticopula.data.column_table import ColumnTable
 from verticopula.data.engine_table import EngineTable
+from verticopula.data.id_checks import texts_in_parts
+from verticopula.data.tables import RawTable
 from verticopula.engine.chunk_task import Secret
 from verticopula.errors import LedgerError, SettingsError
 from verticopula.schema.id_rules import apply_id_rules
@@ -31,7 +35,7 @@ WITHDRAWALS_FILE = "withdrawals.jsonl"
 SECRET_FILE = "secret"
 
 Step = Literal["withdrawn", "restored"]
-Table = TypeVar("Table", pl.DataFrame, EngineTable, pl.DataFrame | EngineTable)
+Table = TypeVar("Table", pl.DataFrame, EngineTable, pl.DataFrame | EngineTable, RawTable)
 
 _PURPOSE = b"verticopula: who withdrew"  # the secret has other uses, which it must not be mixed up with
 
@@ -117,10 +121,12 @@ class Withdrawals:
         until : as `people` has it
         """
         people = self.people(until)
-        if not isinstance(table, EngineTable):
-            return self._leave_out(table, column, people)
         if not people or column not in table.columns:
             return table
+        if isinstance(table, pl.DataFrame):
+            return self._leave_out(table, column, people)
+        if isinstance(table, ColumnTable):
+            return table.with_rows(self._staying(table[column], people))
         return table.with_rows(np.concatenate(table.run(find_staying, column, Secret(self._key()), people)))
 
     def versions(self, table: pl.DataFrame, column: str) -> list[pl.DataFrame]:
@@ -140,8 +146,13 @@ class Withdrawals:
     def _leave_out(self, table: pl.DataFrame, column: str, people: frozenset[str]) -> pl.DataFrame:
         if not people or column not in table.columns:
             return table
-        ids = apply_id_rules(table[column], ()).fill_null("").to_list()  # what lacks an id is refused later
-        return table.filter(pl.Series([one not in people for one in self._hash(ids)], dtype=pl.Boolean))
+        return table.filter(pl.Series(self._staying(table[column], people)))
+
+    def _staying(self, ids: pl.Series, people: frozenset[str]) -> NDArray[np.bool_]:
+        """(rows,) whose rows belong to nobody who withdrew."""
+        known = apply_id_rules(ids, ()).fill_null("")  # what lacks an id is refused later
+        stays = (one not in people for part in texts_in_parts(known) for one in self._hash(part))
+        return np.fromiter(stays, dtype=bool, count=len(ids))
 
     def _hash(self, ids: Iterable[str]) -> list[str]:
         return hash_withdrawn(ids, self._key())

@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant(
         "agreement-one-signature",
         "protocol/party/study_consents.py",
-        "for consent, message in zip(consents, messages, strict=True):",
-        "for consent, message in zip(consents[:1], messages[:1], strict=True):",
+        "for consent in consents:\n            message = consent_statement(",
+        "for consent in consents[:1]:\n            message = consent_statement(",
         "one consent would stand for all",
         one_of(CONSENT_ROUNDS, "consents_that_are_missing_forged_or_to_another_proposal_do_not_count"),
     ),
@@ -154,7 +154,7 @@ MUTANTS = (
     Mutant(
         "agreement-second-proposal",
         "protocol/party/study_consents.py",
-        "if known is not None and fingerprint(known.proposal) != fingerprint(proposal):",
+        "if known is not None and known.digest != fingerprint(proposal):",
         "if known is not None and known.proposal.study != proposal.study:",
         "a party could be led to consent to two proposals in one study",
         one_of(CONSENT_ROUNDS, "one_proposal_a_study"),

@@ -169,8 +169,8 @@ MUTANTS = (
     Mutant(
         "who-withdrew-stays-in-the-table",
         "storage/withdrawals.py",
-        "pl.Series([one not in people for one in self._hash(ids)], dtype=pl.Boolean)",
-        "pl.Series([True for _ in self._hash(ids)], dtype=pl.Boolean)",
+        "(one not in people for part in texts_in_parts(known) for one in self._hash(part))",
+        "(True for part in texts_in_parts(known) for one in self._hash(part))",
         "people who withdrew would be in every later study",
         one_of(WITHDRAWALS, "a_table_is_left_without_exactly_those_who_have_withdrawn"),
     ),

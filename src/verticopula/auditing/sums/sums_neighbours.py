@@ -22,7 +22,6 @@ from verticopula.mpc.table_noise import block_sensitivities, tables_sensitivity
 from verticopula.privacy.gaussian_dp import compose
 from verticopula.schema.units import Unit
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Cells = Mapping[str, Ints]  # party -> (n, columns); no rows where it knows nobody
 

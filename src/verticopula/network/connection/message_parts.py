@@ -27,7 +27,7 @@ from verticopula.protocol.wire import encode
 
 logger = logging.getLogger(__name__)
 
-MIB, GIB = 2**20, 2**30
+GIB = 2**30
 _MOST_OUTGOING = 4  # announced to one peer at a time; a party has one open request, or a few after studies failed
 _MOST_QUEUED = 4  # messages that wait to be sent to one peer; who takes what it asks for has none
 _PATIENCE = 300.0  # seconds after which a part that did not come is asked for again

@@ -54,11 +54,12 @@ from verticopula.network.coordinator.study_runner import check_deadline, check_s
 from verticopula.network.kit.key_signing import certificate_authenticity
 from verticopula.network.kit.signed_federation import members_of
 from verticopula.network.kit.startup_kit import Kit
+from verticopula.protocol.message_fields import kinds_of
 from verticopula.protocol.message_files import Body
 from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.study_messages import CloseRequest
 from verticopula.protocol.study_proposal import check_requester_and_purpose
-from verticopula.protocol.wire import decode, encode, kinds_of
+from verticopula.protocol.wire import decode, encode
 from verticopula.schema.federation import Federation
 from verticopula.schema.federation_digest import describe_federation
 from verticopula.storage.round_journal import Journal

@@ -15,9 +15,9 @@ from verticopula.network.connection.refusal_errors import as_error
 from verticopula.network.connection.sessions import PeerSessions
 from verticopula.protocol.message_files import Body
 from verticopula.protocol.message_sizes import ANY_STUDY, most_message_bytes
-from verticopula.protocol.messages import Reply, Request, fingerprint
+from verticopula.protocol.messages import REPLY_KINDS, Reply, Request, fingerprint
 from verticopula.protocol.study_messages import BeginRequest, PlaceReply, SignedAsking
-from verticopula.protocol.wire import REPLY_KINDS, decode
+from verticopula.protocol.wire import decode
 from verticopula.schema.federation import Federation
 from verticopula.storage.round_journal import Journal
 

@@ -29,8 +29,9 @@ from verticopula.network.connection.refusal_errors import as_error
 from verticopula.network.connection.sanitizing import sanitize
 from verticopula.network.connection.sessions import PeerSessions
 from verticopula.network.kit.startup_kit import Kit
+from verticopula.protocol.message_fields import kinds_of
 from verticopula.protocol.message_files import Body
-from verticopula.protocol.wire import decode, encode, kinds_of
+from verticopula.protocol.wire import decode, encode
 from verticopula.schema.defaults import COORDINATOR
 
 _RETRY = 0.1  # seconds, while there is no connection

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import polars as pl
-
-from verticopula.data.engine_table import EngineTable
+from verticopula.data.tables import RawTable
 from verticopula.network.kit.key_signing import certificate_authenticity
 from verticopula.network.kit.startup_kit import Kit
 from verticopula.network.party.party_federations import FederationVersions, PartyFederations
@@ -66,7 +64,7 @@ class AssembledParty:
     member : who answers in studies under the federation file in force at first, with the table of then
     """
 
-    def __init__(self, parts: PartyParts, table: pl.DataFrame | EngineTable, version: object) -> None:
+    def __init__(self, parts: PartyParts, table: RawTable, version: object) -> None:
         self._parts, self._first = parts, (table, version)
         self._consents: list[StoredConsent] = []
         self._authenticity = certificate_authenticity(parts.kit)
@@ -100,7 +98,7 @@ class AssembledParty:
         self._consents.append(consent)
         return party
 
-    def _read_table(self) -> tuple[pl.DataFrame | EngineTable, object]:
+    def _read_table(self) -> tuple[RawTable, object]:
         if not self._consents:
             return self._first
         version = self._parts.source.version()  # before it is read: a change in between is noticed later

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from verticopula.errors import ConsentPending, PolicyRefused, ProtocolError, SchemaError, SettingsError
+from verticopula.errors import ConsentPending, EngineError, PolicyRefused, ProtocolError, SchemaError, SettingsError
 from verticopula.network.connection.control_messages import CHANGE_NAME, ChangeReply, ChangeRequest
 from verticopula.network.connection.sanitizing import sanitize
 from verticopula.network.kit.certificate_issuing import fingerprint_of
@@ -287,9 +287,16 @@ class FederationVersions:
         ----------
         request : of a study, or a `ChangeRequest`
         """
-        if isinstance(request, ChangeRequest):
-            return self.federations.consider(request, self._make_ready)
-        return self._handler(request).handle(request)
+        try:
+            if isinstance(request, ChangeRequest):
+                return self.federations.consider(request, self._make_ready)
+            return self._handler(request).handle(request)
+        except EngineError as error:  # a table had to be read for a file, and the engine did not
+            logger.error("%s", error)  # in the own log alone: it names hosts and ports
+            raise ProtocolError(
+                f"party {self.federations.kit.name!r} cannot read its table at the moment; nothing was spent, and "
+                "once it can, the coordinator may ask again"
+            ) from None
 
     def _make_ready(self, federation: Federation) -> RequestHandler:
         """What answers under a file, made if need be."""

@@ -29,9 +29,9 @@ from verticopula.network.party.party_federations import FederationVersions
 from verticopula.protocol.consent_messages import ConsentRequest
 from verticopula.protocol.message_files import Body
 from verticopula.protocol.message_sizes import most_message_bytes
-from verticopula.protocol.messages import fingerprint
+from verticopula.protocol.messages import REQUEST_KINDS, fingerprint
 from verticopula.protocol.study_messages import BeginRequest, CloseRequest
-from verticopula.protocol.wire import REQUEST_KINDS, decode, encode
+from verticopula.protocol.wire import decode, encode
 from verticopula.schema.defaults import COORDINATOR
 from verticopula.transport.delivery import RequestHandler
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -42,6 +43,7 @@ from verticopula.protocol.message_version import MESSAGE_VERSION
 from verticopula.protocol.messages import Reply, Request, fingerprint
 from verticopula.protocol.party.charging import Charging
 from verticopula.protocol.party.consent_question import ConsentQuestion
+from verticopula.protocol.party.earlier_sums import EarlierSums, SummedRows
 from verticopula.protocol.party.made_replies import MadeReplies, RepliesInMemory, RepliesInStore
 from verticopula.protocol.party.moments_handler import MomentsHandler
 from verticopula.protocol.party.party_store import StudyStores
@@ -106,6 +108,8 @@ class LocalParty:
     charging : whose budget is charged, and who asks
     consents : what the party has consented to; without it nobody is asked, as where a mechanism is run on its own
     printed_choices : how it reads what the paper leaves open, in studies by its algorithms as printed
+    ids : the ids of some of the cohort's subjects, so that it is remembered over whom exact sums were made; None where
+        nobody is to be remembered, as where a mechanism is run on its own
     ask_steward : about a whole study, after the policy agreed; may take its time, may raise PolicyRefused, or
         ConsentPending where the steward has to be asked again later
     """
@@ -124,6 +128,7 @@ class LocalParty:
     consents: StudyConsents | None = None
     ask_steward: Callable[[ConsentQuestion], None] = lambda question: None
     printed_choices: PrintedChoices = DEFAULT_INTERPRETATION
+    ids: Callable[[NDArray[np.bool_]], Sequence[str]] | None = None
     _made: MadeReplies = field(init=False)
     _regression: RegressionHandler = field(init=False)
     _moments: MomentsHandler = field(init=False)
@@ -142,7 +147,7 @@ class LocalParty:
             self.authenticity,
             self._record_moments,
             lambda: self.policy.min_subjects,
-            None if self.federation is None else {p.name: _most_features(p) for p in self.federation.parties},
+            None if self.federation is None else {p.name: _count_features(p) for p in self.federation.parties},
         )
         self._strict = StrictHandler(
             self.table,
@@ -414,8 +419,17 @@ class LocalParty:
     def _record_moments(self, request: MomentsRequest) -> None:
         """In the ledger, once nothing speaks against the sums of a request."""
         names = [column.name for column in self.table.party.columns]
-        entries, _ = self._price_raw(request.study, names, request.subjects, moments=True)
-        self._record(RAW_REGRESSION, entries, self._key(request), once=True)
+        entries, asked = self._price_raw(request.study, names, request.subjects, moments=True)
+        with self._remembered(names, asked):
+            self._record(RAW_REGRESSION, entries, self._key(request), once=True)
+
+    def _remembered(self, names: list[str], asked: NDArray[np.bool_]) -> AbstractContextManager[None]:
+        """What exact sums over these subjects are recorded in; PolicyRefused where they are nearly those of earlier
+        ones."""
+        if self.ids is None:
+            return nullcontext()
+        values = np.column_stack([self.table.columns[name].values[asked] for name in names])
+        return EarlierSums(self.stores.records).adding(self.name, SummedRows(self.ids(asked), values))
 
     def _price_raw(
         self, study: str, names: list[str], subjects: NDArray[np.bool_] | None, *, moments: bool = False
@@ -486,6 +500,6 @@ def _price_of(entry: Release) -> tuple[object, ...]:
     return entry.table, entry.column, entry.what, *price, entry.noise, entry.bounds
 
 
-def _most_features(party: Party) -> int:
-    """How many columns a party can have in a regression, the response among them."""
-    return sum(len(code_schema_column(column).names) for column in party.columns) + 1
+def _count_features(party: Party) -> int:
+    """How many columns a party has in a regression."""
+    return sum(len(code_schema_column(column).names) for column in party.columns)

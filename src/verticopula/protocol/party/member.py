@@ -17,10 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
-from verticopula.data.engine_table import EngineTable
-from verticopula.data.tables import OwnTable
+from verticopula.data.tables import OwnTable, RawTable
 from verticopula.errors import (
     BudgetExceeded,
     EngineError,
@@ -105,7 +102,7 @@ class Member:
         self,
         federation: Federation,
         party: str,
-        table: pl.DataFrame | EngineTable,
+        table: RawTable,
         *,
         key: bytes | None,
         vault: PartyStore,
@@ -123,7 +120,7 @@ class Member:
         self.federation = federation
         self.policy = Policy() if policy is None else policy
         self.vault = vault
-        known: pl.DataFrame | EngineTable
+        known: RawTable
         known, self.withdrawals = vault.without_withdrawn(table, federation.id.name, withdrawals)
         self._table = OwnTable.check(federation.party(party), known, federation.id)
         self.subjects, self.left_out = known.height, table.height - known.height
@@ -386,6 +383,7 @@ class Member:
             charging=self._charging(**_asked_by(record), requester=record.requester, purpose=record.purpose),
             consents=self._consents(record),
             ask_steward=partial(self._ask_about, record),
+            ids=partial(self._rows.ids_of, record),
         )
 
     def _noise(self, seed: int | None) -> Noise:

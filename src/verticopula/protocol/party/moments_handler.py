@@ -76,8 +76,8 @@ class MomentsHandler:
     authenticity : how its public keys are signed, and the others' are known; None for none
     record : records the release of a request that is answered, or refuses it
     fewest : the smallest number of subjects of a sum that the party's policy allows
-    parties : each one, and how many columns it can have at most, as the party's own federation file says; None for
-        those that a request names
+    parties : each one, and how many columns it has, as the party's own federation file says; None for those that a
+        request names
     """
 
     party: str
@@ -141,7 +141,8 @@ class MomentsHandler:
             raise ProtocolError(f"party {self.party!r}: the columns or the seed of a party are missing")
         columns, channel = self._columns(moments), self._channel(request.study)
         own, place, terms = self._seed(moments, columns), names.index(self.party), []
-        most = [_MOST_COLUMNS] * len(names) if self.parties is None else list(self.parties.values())
+        # A response of one category has a column, and no feature.
+        most = [_MOST_COLUMNS] * len(names) if self.parties is None else [count + 1 for count in self.parties.values()]
         possible = all(0 <= width <= limit for width, limit in zip(request.widths, most, strict=True))
         if request.widths[place] != columns.values.shape[1] or not possible:
             raise ProtocolError(f"party {self.party!r}: the request is about another number of columns")
@@ -176,13 +177,17 @@ class MomentsHandler:
         features, response = self.features(request)
         values = features.values if response is None else np.column_stack([features.values, response])
         check_subjects_in_sums(self.party, parts, self.fewest())
-        check_columns_in_sums(self.party, parts, values.shape[1])
+        check_columns_in_sums(self.party, parts, max(values.shape[1], self._count_columns()))
         check_categories_in_sums(self.party, features, response, parts)
         centre, spread, scores = _standardise(values)
         check_people_in_sums(self.party, scores, parts)
         self.record(request)
         bits = product_bits(values.shape[0])
         return _Columns(features, centre, spread, bits, round_columns(scores, bits), tuple(parts))
+
+    def _count_columns(self) -> int:
+        """Of all parties, by the own federation file: a request could say less of them to every two, pair by pair."""
+        return 0 if self.parties is None else sum(self.parties.values())
 
     def _parts(self, request: MomentsRequest) -> list[Ints]:
         """The rows of each fold; ProtocolError where a fold is so small that its sums all but name people."""

@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-import polars as pl
-
-from verticopula.data.engine_table import EngineTable
+from verticopula.data.column_table import TableChangedError
+from verticopula.data.tables import RawTable
 from verticopula.errors import EngineError, LedgerError, ProtocolError, SchemaError
 from verticopula.protocol.consent_messages import ConsentRequest
 from verticopula.protocol.messages import Reply, Request
@@ -28,13 +27,14 @@ Read = TypeVar("Read")
 
 MOST_TABLES = 8  # in memory, of studies that began with another one than the current; others are as after a restart
 MOST_BEGUN = 64  # studies of which it is remembered which table they began with
+MOST_TRIES = 3  # a file that is written while it is read is read again
 FRESH_SECONDS = 5.0  # a coordinator that begins study after study does not make the database work all the time
 
 
 class ReadableTable(Protocol):
     """Where a table is (`data.table_source.TableSource`)."""
 
-    def read(self) -> pl.DataFrame | EngineTable: ...
+    def read(self) -> RawTable: ...
 
     def version(self) -> object: ...
 
@@ -42,7 +42,7 @@ class ReadableTable(Protocol):
 class MemberMaker(Protocol):
     """Makes a member with a table; `withdrawals` as `Member` has it."""
 
-    def __call__(self, table: pl.DataFrame | EngineTable, *, withdrawals: int | None = None) -> Member: ...
+    def __call__(self, table: RawTable, *, withdrawals: int | None = None) -> Member: ...
 
 
 class RefreshedMember:
@@ -65,7 +65,7 @@ class RefreshedMember:
         self,
         source: ReadableTable,
         make_member: MemberMaker,
-        table: pl.DataFrame | EngineTable,
+        table: RawTable,
         version: object = None,
         *,
         fresh_seconds: float = FRESH_SECONDS,
@@ -76,7 +76,7 @@ class RefreshedMember:
         self._version, self._read_at = version, clock()
         self._lock, self._reading = threading.Lock(), threading.Lock()
         self._begun: dict[str, Member] = {}  # study -> who answers for it
-        self.current = make_member(table)
+        self.current = self._make(table)
 
     def handle(self, request: Request) -> Reply:
         """Answer a request, or refuse it with a reason.
@@ -103,7 +103,7 @@ class RefreshedMember:
             version = self._source.version()
             changed = version is None or version != self._version or self.current.has_new_withdrawals
             if changed:
-                member = self._make_member(self._source.read())
+                member = self._make()
                 changed = not member.snapshot or member.snapshot != self.current.snapshot
                 if changed or member.withdrawals != self.current.withdrawals:
                     self.current = member
@@ -140,11 +140,26 @@ class RefreshedMember:
         began = self.current.begun_with(study)
         if began in (None, self.current.withdrawals):
             return self.current
-        member = self._reading_table(lambda: self._make_member(self._source.read(), withdrawals=began))
+        member = self._reading_table(lambda: self._make(withdrawals=began))
         with self._lock:
             found = self._begun.setdefault(study, member)
             self._forget()
         return found
+
+    def _make(self, table: RawTable | None = None, *, withdrawals: int | None = None) -> Member:
+        """A member with a table, or with the one that is there now; that is read again where it changes meanwhile.
+
+        Nothing is stored before all of the table was read.
+        """
+        for tries_left in reversed(range(MOST_TRIES)):
+            try:
+                read = self._source.read() if table is None else table
+                return self._make_member(read, withdrawals=withdrawals)
+            except TableChangedError:
+                if not tries_left:
+                    raise
+                table = None
+        raise AssertionError
 
     def _has_news(self, member: Member) -> bool:
         return self._reading_table(lambda: member.has_new_withdrawals)

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from verticopula.data.id_checks import HASH_BYTES, hash_ids
+from verticopula.data.id_checks import HASH_BYTES, hash_ids, texts_in_parts
 from verticopula.data.row_chunks import read_party
+from verticopula.data.scratch_file import ROWS_IN_MEMORY
 from verticopula.data.tables import AlignedTable, OwnTable
 from verticopula.engine.chunk_task import Secret
 from verticopula.errors import PolicyRefused, ProtocolError
@@ -101,11 +102,14 @@ class RowAlignment:
             return self._table.source.digest(self.federation.id, read_party(self._table.party), Secret(key))
         rows = np.arange(self._by_id.size) if seeded else self._by_id  # only a seeded study sends its rows in order
         digest = hashlib.sha256(self._hash_key() if alignment == "hash" else b"")
-        for text in self._table.ids.gather(rows).to_list():
-            digest.update(f"{len(text)}:{text}".encode())
+        for texts in texts_in_parts(self._table.ids.gather(rows)):
+            digest.update("".join(f"{len(text)}:{text}" for text in texts).encode())
         for column in self._table.columns.values():
-            seen = column.observed[rows]
-            digest.update(seen.tobytes() + np.where(seen, column.values[rows], 0.0).tobytes())
+            seen, values = column.observed[rows], column.values
+            digest.update(seen.tobytes())
+            for start in range(0, rows.size, ROWS_IN_MEMORY):
+                some = slice(start, start + ROWS_IN_MEMORY)
+                digest.update(np.where(seen[some], values[rows[some]], 0.0).tobytes())
         return digest.hexdigest()
 
     def prove_key(self, study: str, record: JoinedStudy) -> NDArray[np.uint8]:
@@ -182,6 +186,13 @@ class RowAlignment:
         positions = np.empty_like(record.positions)
         positions[self._by_id] = record.positions
         return self._table.in_cohort(record.n_subjects, positions)
+
+    def ids_of(self, record: JoinedStudy, subjects: NDArray[np.bool_]) -> list[str]:
+        """The ids of some subjects of the cohort, all of them in the table."""
+        row_at = np.zeros(record.n_subjects, dtype=np.int64)
+        row_at[record.positions] = self._by_id  # positions are in the order of the ids
+        found: list[str] = self._table.ids.gather(row_at[subjects]).to_list()
+        return found
 
     def _check_cohort(self, request: PlaceRequest, record: JoinedStudy, own: NDArray[np.uint8]) -> None:
         """ProtocolError unless the cohort's list has this party's rows where it is told they are, and nobody twice.

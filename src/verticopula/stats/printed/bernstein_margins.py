@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
+from scipy.interpolate import PchipInterpolator, PPoly
 from scipy.special import comb
 
 from verticopula.privacy.noise import Noise
@@ -37,14 +37,19 @@ class MonotoneSpline:
     ----------
     knots : increasing values
     heights : the distribution function there, never falling
+    smooth : False for straight lines through the same points
     """
 
     knots: Floats
     heights: Floats
+    smooth: bool = True
 
     @cached_property
-    def _spline(self) -> PchipInterpolator:
-        return PchipInterpolator(self.knots, self.heights)
+    def _spline(self) -> PPoly:
+        if self.smooth:
+            return PchipInterpolator(self.knots, self.heights)
+        slopes = np.diff(self.heights) / np.diff(self.knots)
+        return PPoly(np.stack([0.0 * slopes, 0.0 * slopes, slopes, self.heights[:-1]]), self.knots)
 
     def at(self, values: Floats) -> Floats:
         """The distribution function: 0 below the first knot, that of the last knot above it."""
@@ -103,10 +108,10 @@ def _halve_all(ends: Floats, cubics: Floats) -> None:
         ends[1, i] = false_end if reached else middle
 
 
-def ecdf_spline(values: Floats) -> MonotoneSpline:
+def ecdf_spline(values: Floats, *, smooth: bool = True) -> MonotoneSpline:
     """The spline through the empirical distribution function of these values."""
     knots, counts = np.unique(values, return_counts=True)
-    return MonotoneSpline(knots, np.cumsum(counts) / values.size)
+    return MonotoneSpline(knots, np.cumsum(counts) / values.size, smooth)
 
 
 def choose_degree(n: int, epsilon: float, choices: PrintedChoices) -> int:
@@ -143,6 +148,12 @@ def release_coefficients(
 def evaluate_bernstein(coefficients: Floats, order: int) -> Floats:
     """The iterated Bernstein operator of these coefficients at the points of `GRID`. Implements Eq. (9)."""
     return np.asarray(_bernstein_basis(coefficients.size - 1) @ iterate_bernstein(coefficients, order))
+
+
+def make_rise(heights: Floats, choices: PrintedChoices) -> Floats:
+    """Heights of a polynomial on the grid as those of a distribution function, kept in [0, 1]."""
+    risen = np.maximum.accumulate(heights) if choices.running_maximum else np.sort(heights)
+    return np.asarray(np.clip(risen, 0.0, 1.0))
 
 
 @lru_cache(maxsize=4)
@@ -184,16 +195,15 @@ class BernsteinMargin(Marginal):
         """From what a party sent."""
         cells = np.zeros(cell_count(column, n_observed, epsilon))
         raw = evaluate_bernstein(coefficients, choices.bernstein_order)
-        repair = float(np.max(np.abs(np.clip(np.maximum.accumulate(raw), 0.0, 1.0) - raw)))
+        repair = float(np.max(np.abs(make_rise(raw, choices) - raw)))
         found = cls(column, cells, repair, low, high, coefficients, choices)
         shares = np.diff(found.cdf(found.upper_ends()), prepend=0.0)
         return cls(column, shares, repair, low, high, coefficients, choices)
 
     @cached_property
     def _curve(self) -> Floats:
-        """The polynomial on the grid as a distribution function: its running maximum, kept in [0, 1]."""
-        raw = evaluate_bernstein(self.coefficients, self.choices.bernstein_order)
-        return np.clip(np.maximum.accumulate(raw), 0.0, 1.0)
+        """The polynomial on the grid as a distribution function."""
+        return make_rise(evaluate_bernstein(self.coefficients, self.choices.bernstein_order), self.choices)
 
     def cdf(self, values: Floats) -> Floats:
         """The distribution function of what `quantile` gives at uniform grades."""

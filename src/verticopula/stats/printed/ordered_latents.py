@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from verticopula.schema.printed_choices import DEFAULT_INTERPRETATION, PrintedChoices
 from verticopula.stats.em import find_patterns, regress
-from verticopula.stats.latent_draws import SMALLEST_VARIANCE, draw_truncated
+from verticopula.stats.latent_draws import SMALLEST_VARIANCE, adjust_to_order, draw_truncated
 from verticopula.stats.matrix_repair import clipped_root
 from verticopula.stats.printed.row_order_ranks import order_ranks
 
@@ -22,8 +23,7 @@ def draw_latents(
     observed: Bools,
     ranks: Sequence[Ints],
     rng: np.random.Generator,
-    *,
-    given_response: bool = True,
+    choices: PrintedChoices = DEFAULT_INTERPRETATION,
 ) -> Floats:
     """(N, q) latents Z' in about the order of the noisy ranks; column 0 is the response.
 
@@ -34,30 +34,39 @@ def draw_latents(
     Parameters
     ----------
     ranks : per column, the noisy ranks of the observed subjects in cohort order
-    given_response : False for Z'_i1 ... Z'_i,j-1
     """
     n_subjects, q = observed.shape
     start = rng.standard_normal((n_subjects, q)) @ np.linalg.cholesky(correlation).T
     latents = np.empty((n_subjects, q), order="F")  # column by column in memory, as they are used
     for j in range(q):
         rows = np.flatnonzero(observed[:, j])
-        latents[:, j], low, high = sort_by_ranks(start[:, j], rows, ranks[j])
+        sorted_column, low, high = sort_by_ranks(start[:, j], rows, ranks[j], earlier_first=choices.earlier_first)
+        latents[:, j] = sorted_column
         if j == 0:
             continue
-        given = slice(0 if given_response or j == 1 else 1, j)
+        given = slice(0 if choices.given_response or j == 1 else 1, j)
         with_others = correlation[given, j].copy()
         weights = np.linalg.solve(correlation[given, given], with_others)
         variance = correlation[j, j] - float(weights @ with_others)
-        mean = latents[:, given] @ weights
-        latents[:, j] = draw_truncated(mean, float(np.sqrt(max(variance, 1e-12))), low, high, rng)
+        mean, deviation = latents[:, given] @ weights, float(np.sqrt(max(variance, 1e-12)))
+        latents[:, j] = draw_truncated(mean, deviation, low, high, rng)
+        if not choices.sorted_bounds:
+            inside = rows[np.argsort(sorted_column[rows])]  # here between neighbours that may have been drawn already
+            latents[inside, j] = adjust_to_order(sorted_column[inside], mean[inside], deviation, rng)
+        if not choices.missing_given_others:
+            latents[~observed[:, j], j] = start[~observed[:, j], j]
     return latents
 
 
-def sort_by_ranks(column: Floats, rows: Ints, ranks: Ints) -> tuple[Floats, Floats, Floats]:
+def sort_by_ranks(
+    column: Floats, rows: Ints, ranks: Ints, *, earlier_first: bool = True
+) -> tuple[Floats, Floats, Floats]:
     """The column with these rows' values in the order of their ranks, and every row's interval (z_l, z_u) of Eq. (6).
 
-    Of equal ranks the earlier row comes first. Other rows keep their value and have no bounds.
+    Of equal ranks the earlier row comes first, or the later one. Other rows keep their value and have no bounds.
     """
+    if not earlier_first:
+        rows, ranks = rows[::-1], ranks[::-1]
     sorted_column, low, high = column.copy(), np.full(column.size, -np.inf), np.full(column.size, np.inf)
     order, begins, ends = order_ranks(ranks)
     values, places = np.sort(column[rows]), rows[order]

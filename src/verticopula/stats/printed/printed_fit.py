@@ -47,8 +47,7 @@ class RankedRound:
 
     def draw(self, rng: np.random.Generator, choices: PrintedChoices) -> Floats:
         """(N, p+1) latents in the order of these ranks."""
-        given = choices.given_response
-        return draw_latents(self.repair.correlation, self.observed, self.ranks, rng, given_response=given)
+        return draw_latents(self.repair.correlation, self.observed, self.ranks, rng, choices)
 
     def draw_all(self, rng: np.random.Generator, choices: PrintedChoices) -> Floats:
         """The same; where a value was not ranked, given the subject's other latents."""
@@ -67,7 +66,7 @@ def fit_ranks(
     debiased = np.zeros(masks.shape)
     for j, key in enumerate(keys):
         debiased[masks[:, j], j] = debias_ranks(ranks[key], flip_probability(budgets[key].epsilon_ranks))
-    repair = correlate_ranks(debiased, masks, choices.rank_correlation)
+    repair = correlate_ranks(debiased, masks, choices)
     return RankedRound(keys, masks, tuple(ranks[key] for key in keys), repair)
 
 

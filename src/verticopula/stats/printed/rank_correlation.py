@@ -11,7 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from verticopula.data.missingness import count_common
-from verticopula.schema.printed_choices import RankCorrelation
+from verticopula.schema.printed_choices import PrintedChoices
 from verticopula.stats.matrix_repair import Repair, nearest_correlation
 
 Floats = NDArray[np.float64]
@@ -24,14 +24,16 @@ _ROW = 32  # places counted together
 _FEW = 2**15  # subjects, whose counts fit into 16 bits
 
 
-def correlate_ranks(ranks: Floats, observed: Bools, kind: RankCorrelation) -> Repair:
+def correlate_ranks(ranks: Floats, observed: Bools, choices: PrintedChoices) -> Repair:
     """(q, q) latent correlations, made positive definite where they are not: the paper does not say how."""
-    if kind == "kendall":
+    if choices.known_normaliser:
+        latent = 2.0 * np.sin(np.pi / 6.0 * known_spearman(ranks, observed))
+    elif choices.rank_correlation == "kendall":
         latent = np.sin(np.pi / 2.0 * kendall(ranks, observed))
     else:
         latent = 2.0 * np.sin(np.pi / 6.0 * spearman(ranks, observed))
     np.fill_diagonal(latent, 1.0)
-    return nearest_correlation(latent)
+    return nearest_correlation(latent) if choices.nearest_repair else nearest_correlation(latent, projections=0)
 
 
 def kendall(ranks: Floats, observed: Bools) -> Floats:
@@ -137,3 +139,14 @@ def spearman(ranks: Floats, observed: Bools) -> Floats:
     variance = (filled**2).T @ seen / common - means**2
     scale = np.sqrt(variance * variance.T)
     return np.asarray(np.divide(covariance, scale, out=np.zeros_like(covariance), where=scale > 0.0))
+
+
+def known_spearman(ranks: Floats, observed: Bools) -> Floats:
+    """(q, q) Spearman's rho of debiased ranks, normalised by the variance of 1..n, which is known.
+
+    Without noise and with everybody observed it is the sample's own: 12 / (n (n^2 - 1)) times the centred products.
+    """
+    seen, sizes = observed.astype(np.float64), observed.sum(axis=0)
+    deviation = np.sqrt(np.maximum(sizes**2 - 1.0, 1.0) / 12.0)
+    standardised = np.where(observed, (ranks - (sizes + 1.0) / 2.0) / deviation, 0.0)
+    return np.clip(standardised.T @ standardised / np.maximum(seen.T @ seen, 1.0), -1.0, 1.0)

@@ -70,7 +70,8 @@ def latent_spline(values: Floats, ranks: Ints, latents: Floats, choices: Printed
     sorted_values = np.sort(values)
     perturbed = sorted_values if choices.reorder else sorted_values[ranks[order] - 1]
     knots = np.unique(perturbed)
-    return MonotoneSpline(knots, ndtr(largest[np.searchsorted(perturbed, knots, side="right") - 1]))
+    heights = ndtr(largest[np.searchsorted(perturbed, knots, side="right") - 1])
+    return MonotoneSpline(knots, heights, choices.smooth)
 
 
 def impute_column(
@@ -109,7 +110,7 @@ def margin_spline(
 ) -> tuple[MonotoneSpline, Floats]:
     """The margin that is to be privatized, and the values that it is of: Algorithm 1 without rounds, 2 or 3 with."""
     if not history:
-        return ecdf_spline(values[observed]), values[observed]
+        return ecdf_spline(values[observed], smooth=choices.smooth), values[observed]
     completed = impute_column(column, values, observed, history[:-1], choices, earlier)
     current, known = completed.values, completed.known
     last = history[-1]

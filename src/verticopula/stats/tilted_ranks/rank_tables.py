@@ -27,7 +27,6 @@ from verticopula.stats.tilting.table_prior import TableReading, fit_margins
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
 _JUMP = 0.5  # of an indicator's mid-grade between subjects without and with the category

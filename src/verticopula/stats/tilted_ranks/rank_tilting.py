@@ -28,7 +28,6 @@ from verticopula.stats.tilting.tilted_fit import FitInputs, count_fitted_rows, f
 from verticopula.stats.tilting.tilted_study import TiltedStudyCopula, usable_threads
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _SHIFT_ROWS = 50_000
 

@@ -74,6 +74,9 @@ class GibbsTables:
     discriminants: Singles
     mean_shifts: Singles
 
+    # Compiled functions take the arrays one by one. In a named tuple a sweep takes half as long again: references to
+    # arrays are counted again for every cell that is drawn.
+
     @property
     def columns(self) -> tuple[Any, ...]:
         """Cells and latents, as compiled functions take them."""

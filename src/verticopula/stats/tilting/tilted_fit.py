@@ -37,7 +37,6 @@ from verticopula.stats.tilting.tilted_model import Pair, TiltedCopula, calibrate
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

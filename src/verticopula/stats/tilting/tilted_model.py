@@ -76,22 +76,22 @@ class TiltedCopula:
             place += 2 * theta.size
         flat = [link for own in links for link in own]
         return GibbsTables(
-            cells,
-            self.latent_of.astype(np.int64),
-            cuts,
-            empty,
-            weights,
-            np.ascontiguousarray(slopes, dtype=np.float32),
-            1.0 / np.sqrt(precision),
-            np.cumsum([0, *(len(own) for own in links)]).astype(np.int64),
-            np.array([other for other, _, _ in flat], dtype=np.int64),
-            np.array([start for _, start, _ in flat], dtype=np.int64),
-            np.concatenate(factors).astype(np.float32) if factors else np.ones(1, dtype=np.float32),
-            np.array([mirror for _, _, mirror in flat], dtype=np.int64),
-            shifting,
-            discriminant_of,
-            np.ascontiguousarray(discriminants, dtype=np.float32),
-            np.ascontiguousarray((discriminants / precision).T, dtype=np.float32),
+            cells=cells,
+            latent_of=self.latent_of.astype(np.int64),
+            cuts=cuts,
+            empty=empty,
+            weights=weights,
+            slopes=np.ascontiguousarray(slopes, dtype=np.float32),
+            deviations=1.0 / np.sqrt(precision),
+            starts=np.cumsum([0, *(len(own) for own in links)]).astype(np.int64),
+            others=np.array([other for other, _, _ in flat], dtype=np.int64),
+            places=np.array([start for _, start, _ in flat], dtype=np.int64),
+            factors=np.concatenate(factors).astype(np.float32) if factors else np.ones(1, dtype=np.float32),
+            mirrors=np.array([mirror for _, _, mirror in flat], dtype=np.int64),
+            shifting=shifting,
+            discriminant_of=discriminant_of,
+            discriminants=np.ascontiguousarray(discriminants, dtype=np.float32),
+            mean_shifts=np.ascontiguousarray((discriminants / precision).T, dtype=np.float32),
         )
 
 
