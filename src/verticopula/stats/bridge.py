@@ -6,7 +6,7 @@ evaluations of it:
 
 - `bridge` integrates dS/dr, pair by pair. It holds for Phi and for every r; its cost is the product of the numbers
   of steps.
-- `series_covariances` adds up Mehler's series for all pairs at once. Its cost does not depend on the numbers of
+- `invert_series` adds up Mehler's series of every pair, sum_k a_k b_k r^k. Its cost does not depend on the numbers of
   steps, of which scores have hundreds; it is exact to rounding below |r| = 0.95 only.
 """
 
@@ -189,20 +189,6 @@ def hermite_coefficients(thresholds: Floats, jumps: Floats, terms: int = TERMS) 
         coefficients[k] = float(weight @ current) / math.sqrt(k + 1.0)
         before, current = current, (thresholds * current - math.sqrt(k) * before) / math.sqrt(k + 1.0)
     return coefficients
-
-
-def series_covariances(coefficients: Sequence[Floats] | Floats, r: Floats) -> tuple[Floats, Floats]:
-    """(q, q) covariances at latent correlations r, and their slopes in r: sum_k a_k b_k r^k (Mehler).
-
-    The sum is cut off where it no longer matters below |r| = 0.95.
-    """
-    table = np.asarray(coefficients)
-    value, slope = np.zeros_like(r), np.zeros_like(r)
-    for k in range(table.shape[1] - 1, -1, -1):  # Horner, for sum_k c_k r^(k+1)
-        c = np.outer(table[:, k], table[:, k])
-        slope = slope * r + (k + 1) * c
-        value = (value + c) * r
-    return value, slope
 
 
 def invert_series(coefficients: Sequence[Floats] | Floats, target: Floats) -> tuple[Floats, Floats]:
