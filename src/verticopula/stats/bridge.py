@@ -29,7 +29,7 @@ STRONGEST = 0.999  # correlation that is ever estimated: of `invert_pairs`, and 
 STRONGEST_IN_SERIES = 0.98  # and `invert_series`, whose terms are too few beyond it
 TERMS = 48
 _STEPS = 60
-_SETTLED = 1e-9  # step in r after which the next one makes no difference
+_LAST_STEP = 1e-9  # step in r after which the next one makes no difference
 _NO_STEP = 1e-9  # product of two functions' first coefficients
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
@@ -220,7 +220,7 @@ def _invert_series(table: Floats, target: Floats, latent: Floats, slopes: Floats
                 else:
                     high = r
                 before, r = r, newton_step(r, value - target[j, k], slope, low, high)[0]
-                if abs(r - before) < _SETTLED:
+                if abs(r - before) < _LAST_STEP:
                     break
             latent[j, k], slopes[j, k] = r, 1.0 / max(_sum_series(terms, r)[1], 1e-3)
 
