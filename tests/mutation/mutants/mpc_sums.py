@@ -89,7 +89,7 @@ MUTANTS = (
     Mutant(
         "sums-of-any-width",
         "protocol/party/moments_handler.py",
-        "else list(self.parties.values())",
+        "else [count + 1 for count in self.parties.values()]",
         "else [2**20] * len(names)",
         "a coordinator could make a party expand a seed beyond its memory",
         one_of(RAW_MOMENTS, "a_party_expands_no_more_columns_than_the_federation_has"),
