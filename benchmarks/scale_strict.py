@@ -18,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -26,6 +27,7 @@ from benchmarks.scale_cases import SETTINGS, WARM_UP, ScaleCase, make_study, pea
 from benchmarks.scale_files import call_apart, write_people
 from reporting.tables import Table, verdict
 from verticopula import Synthesizer
+from verticopula.mpc.limb_products import PLANE_ROWS, PLANES, TILE, multiply_tile
 from verticopula.mpc.prime_field import FieldStream
 from verticopula.mpc.sums_plan import SumsPlan, own_statement
 from verticopula.mpc.verified_cells import N_COMPUTE
@@ -42,7 +44,6 @@ from verticopula.simulate import in_process
 from verticopula.transport.in_process_transport import InProcessTransport
 
 STAGES = ("deal", "receive", "gram", "tables")  # of the sums; proofs are apart
-SQUARES, PRODUCTS = 6, 9  # products of limbs for one of elements: of a matrix with itself, and of two
 MOST_SECONDS = {("sme", 1_000_000): 20.0, ("wide", 20_000): 15.0}
 MOST_RATIO = 1.3  # fifty parties against five
 LARGE = 100_000_000, 500, 50  # people, columns, parties of the study whose cost is worked out
@@ -100,18 +101,26 @@ def count_work(plan: SumsPlan, pairs: NDArray[np.int64]) -> dict[str, Work]:
     return {
         "deal": Work(drawn=3.0 * drawn),
         "receive": Work(),
-        "gram": Work(both * drawn, N_COMPUTE * SQUARES * squares / 2.0),  # half of a symmetric matrix
-        "tables": Work(both * drawn, N_COMPUTE * PRODUCTS * products),
+        "gram": Work(both * drawn, N_COMPUTE * PLANES * squares / 2.0),  # half of a symmetric matrix
+        "tables": Work(both * drawn, N_COMPUTE * PLANES * products),
     }
 
 
 def measure_speeds() -> tuple[float, float]:
-    """Seconds for an element of a keystream, and for a multiplication in a product of two matrices."""
-    room, left = np.zeros(2**20, dtype=np.uint64), np.random.default_rng(0).standard_normal((512, 2048))
-    stream, product = FieldStream(bytes(16), 2**24), np.empty((512, 512))
+    """Seconds for an element of a keystream, and for a multiplication of planes that are in the nearest cache."""
+    room, planes = np.zeros(2**20, dtype=np.uint64), np.random.default_rng(0).standard_normal(2 * TILE * PLANE_ROWS)
+    stream, tile = FieldStream(bytes(16), 2**24), np.empty((TILE, TILE))
     draw = min(_timed(lambda: stream.add_to(room)) for _ in range(8)) / room.size
-    multiply = min(_timed(lambda: np.matmul(left, left[::-1].T, out=product)) for _ in range(8)) / (left.size * 512)
-    return draw, multiply
+    multiply_tiles(planes, tile, 1)
+    times = min(_timed(lambda: multiply_tiles(planes, tile, 1_000)) for _ in range(8))
+    return draw, times / (1_000 * TILE**2 * PLANE_ROWS)
+
+
+@njit(cache=True)
+def multiply_tiles(planes: NDArray[np.float64], tile: NDArray[np.float64], repetitions: int) -> None:
+    """The same products over and over."""
+    for _ in range(repetitions):
+        multiply_tile(planes, 0, TILE * PLANE_ROWS, PLANE_ROWS, tile)
 
 
 def _timed(task: Any) -> float:

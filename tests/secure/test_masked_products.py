@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import kstest
 
 from verticopula.errors import ProtocolError, SettingsError
+from verticopula.mpc.limb_products import cross_product
 from verticopula.mpc.masked_products import (
     mask_columns,
     open_pair,
@@ -20,7 +21,6 @@ from verticopula.mpc.masked_products import (
     product_bits,
     round_columns,
 )
-from verticopula.mpc.limb_products import cross_product
 from verticopula.mpc.prime_field import HALF, PRIME, encode_signed, subtract, weighted_gram
 
 Ints = NDArray[np.int64]

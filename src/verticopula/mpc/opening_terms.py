@@ -5,7 +5,8 @@
 **The second opening** has a table for each chosen pair of columns: T = sum over people of x_a x_b', where x_a and x_b
 are the one-hot rows of the two columns. T counts those who are in cell i of one and in cell j of the other. Both rows
 are shared as S_0 + S_1 + S_2, the last indicator as 1 less the others, so a compute party's term is w Z_a'Z_b of its
-combined shares, as in the first opening. Products go through floating point and stay exact (`limb_products.py`). Rows of people whom one of the two parties does not know are 0.
+combined shares, as in the first opening. Products go through floating point and stay exact (`limb_products.py`). Rows
+of people whom one of the two parties does not know are 0.
 
 Shares are made some people at a time, and what has been added up is forgotten. Of these people, those of one presence
 pattern stand together, and nothing is multiplied where a party does not know them. Sums of elements depend on no order.
@@ -35,7 +36,7 @@ from verticopula.mpc.prime_field import PRIME, PRIME_WORD, Field, element, multi
 from verticopula.mpc.proof_rounds import VerifiedCells
 from verticopula.mpc.sums_plan import SumsPlan, count_rows, own_columns, own_features
 from verticopula.mpc.table_noise import check_pairs, table_bits
-from verticopula.mpc.verified_cells import NUMBERS_AT_ONCE, ShareReader, column_starts
+from verticopula.mpc.verified_cells import NUMBERS_AT_ONCE, NUMBERS_IN_CACHE, ShareReader, column_starts
 from verticopula.mpc.verified_sums import (
     TERM_FACTOR,
     combine_shares,
@@ -98,16 +99,25 @@ def _read_people(plan: SumsPlan, dealt: Mapping[str, VerifiedCells], present: Bo
     readers = {party: (ShareReader(c.held.first), ShareReader(c.held.second)) for party, c in dealt.items()}
     widths = {party: cells.held.statement.width for party, cells in dealt.items()}
     step = min(max(_PEOPLE_NUMBERS // sum(widths.values()), _FEWEST_PEOPLE), plan.pattern_of.size)
-    room = {party: np.empty((2, step, width), dtype=np.uint64) for party, width in widths.items()}
+    room = {party: np.empty((step, width), dtype=np.uint64) for party, width in widths.items()}
     for start in range(0, plan.pattern_of.size, step):
         patterns = plan.pattern_of[start : start + step]
         places, shares = {}, {}
         for number, (party, own) in enumerate(readers.items()):
             known = present[patterns, number]
             places[party] = np.where(known, np.cumsum(known) - 1, -1)
-            size = int(known.sum())
-            shares[party] = combine_shares(*(r.read(out[:size]) for r, out in zip(own, room[party], strict=True)))
+            shares[party] = _read_combined(*own, room[party][: int(known.sum())])
         yield _People(patterns, places, shares)
+
+
+def _read_combined(first: ShareReader, second: ShareReader, out: Field) -> Field:
+    """The next rows of two shares, combined; some at a time, which stay in the processor's cache."""
+    step = max(NUMBERS_IN_CACHE // out.shape[1], 1)
+    room = np.empty((min(step, len(out)), out.shape[1]), dtype=np.uint64)
+    for start in range(0, len(out), step):
+        part = out[start : start + step]
+        combine_shares(first.read(part), second.read(room[: len(part)]))
+    return out
 
 
 def _present(plan: SumsPlan, dealt: Mapping[str, VerifiedCells]) -> Bools:
@@ -231,19 +241,23 @@ def _split_columns(
     Some people at a time, whose numbers stay in the processor's cache, and without a branch for any of them.
     """
     known, value = np.empty(_SPLIT_ROWS, dtype=np.uint64), np.empty(_SPLIT_ROWS, dtype=np.uint64)
-    left, here = np.empty(_SPLIT_ROWS, dtype=np.uint64), np.empty(_SPLIT_ROWS, dtype=np.int64)
+    left, here = np.empty(_SPLIT_ROWS, dtype=np.uint64), np.empty(_SPLIT_ROWS, dtype=np.uint64)
+    numbers, width = share.reshape(-1), share.shape[1]
     for first in range(0, places.size, _SPLIT_ROWS):
         people = min(_SPLIT_ROWS, places.size - first)
         for row in range(people):
             known[row] = _ALL_BITS if places[first + row] >= 0 else np.uint64(0)
-            here[row] = max(places[first + row], 0)
+            here[row] = np.uint64(max(places[first + row], 0) * width)
         for column in range(starts.size):
             step = -(-sizes[column] // TILE) * TILE * places.size
             for row in range(people):
                 left[row] = known[row] & one
             for cell in range(sizes[column] - 1):
+                place = np.uint64(starts[column] + cell)
                 for row in range(people):
-                    value[row] = share[here[row], starts[column] + cell] & known[row]
+                    value[row] = numbers[here[row] + place]  # places are not counted from the end: they have no sign
+                for row in range(people):
+                    value[row] &= known[row]
                     less = left[row] < value[row]
                     left[row] += (PRIME_WORD & (np.uint64(0) - np.uint64(less))) - value[row]
                 write_planes(value[:people], begin[column] + cell * places.size + first, step, out)

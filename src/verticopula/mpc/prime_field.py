@@ -50,6 +50,21 @@ def add_one(first: np.uint64, second: np.uint64) -> np.uint64:
     return total - PRIME_WORD if total >= PRIME_WORD else total
 
 
+@njit(cache=True, nogil=True)
+def _multiply_halves(first: np.uint64, second: np.uint64) -> np.uint64:
+    """The product of two elements by products of their halves, x_0 + 2^31 x_1: for vectors, which have no others."""
+    half, middle = np.uint64(2**31 - 1), np.uint64(2**30 - 1)
+    low, high = first & half, first >> np.uint64(31)
+    other_low, other_high = second & half, second >> np.uint64(31)
+    cross = low * other_high + high * other_low
+    total = low * other_low + ((cross & middle) << np.uint64(31))
+    total = (
+        (total & PRIME_WORD) + (total >> np.uint64(61)) + (cross >> np.uint64(30)) + high * other_high * np.uint64(2)
+    )
+    total = (total & PRIME_WORD) + (total >> np.uint64(61))
+    return min(total, total - PRIME_WORD)
+
+
 @vectorize(["uint64(uint64, uint64)"], cache=True)
 def _add(first: Any, second: Any) -> Any:
     return add_one(first, second)
@@ -60,9 +75,28 @@ def _subtract(first: Any, second: Any) -> Any:
     return first - second if first >= second else first + (PRIME_WORD - second)
 
 
-@vectorize(["uint64(uint64, uint64, uint64)"], cache=True)
-def _add_multiple(first: Any, second: Any, factor: Any) -> Any:
-    return add_one(first, multiply_one(second, factor))
+# Written over the first of two arrays: compiled to vectors. What is below 0 is a large number, so the least is right.
+
+
+@njit(cache=True, nogil=True)
+def _add_to(first: Field, second: Field) -> None:
+    for i in range(first.size):
+        total = first[i] + second[i]
+        first[i] = min(total, total - PRIME_WORD)
+
+
+@njit(cache=True, nogil=True)
+def _subtract_from(first: Field, second: Field) -> None:
+    for i in range(first.size):
+        total = first[i] - second[i]
+        first[i] = min(total, total + PRIME_WORD)
+
+
+@njit(cache=True, nogil=True)
+def _add_multiple_to(first: Field, second: Field, factor: np.uint64) -> None:
+    for i in range(first.size):
+        total = first[i] + _multiply_halves(second[i], factor)
+        first[i] = min(total, total - PRIME_WORD)
 
 
 @vectorize(["uint64(uint64, uint64)"], cache=True)
@@ -76,13 +110,22 @@ def add(first: Field, second: Field) -> Field:
 
 
 def add_into(first: Field, second: Field) -> Field:
-    """first + second, written over `first`."""
-    return np.asarray(_add(first, second, out=first))
+    """first + second, written over `first`; both are contiguous."""
+    _add_to(_flat(first), _flat(second))
+    return first
 
 
 def add_multiple(first: Field, second: Field, factor: np.uint64) -> Field:
-    """first + factor * second, written over `first`."""
-    return np.asarray(_add_multiple(first, second, factor, out=first))
+    """first + factor * second, written over `first`; both are contiguous."""
+    _add_multiple_to(_flat(first), _flat(second), factor)
+    return first
+
+
+def _flat(values: Field) -> Field:
+    """The same numbers in one dimension, in the same memory."""
+    if not values.flags.c_contiguous:
+        raise ProtocolError("field elements are not contiguous")
+    return values.reshape(-1)
 
 
 def subtract(first: Field, second: Field) -> Field:
@@ -199,20 +242,20 @@ class FieldStream:
 
     def add_to(self, out: Field) -> None:
         """Add the next elements to a contiguous array."""
-        self._combine(_add, out)
+        self._combine(_add_to, out)
 
     def subtract_from(self, out: Field) -> None:
         """Subtract the next elements from a contiguous array."""
-        self._combine(_subtract, out)
+        self._combine(_subtract_from, out)
 
     def _combine(self, operation: Any, out: Field) -> None:
-        flat, done = out.reshape(-1), 0
+        flat, done = _flat(out), 0
         while done < flat.size:
             if not self._drawn.size:
                 self._drawn = draw_field(self._stream, min(_DRAWN, self._to_draw), self._room)
                 self._to_draw -= self._drawn.size
             part = flat[done : done + self._drawn.size]
-            operation(part, self._drawn[: part.size], out=part)
+            operation(part, self._drawn[: part.size])
             self._drawn = self._drawn[part.size :]
             done += part.size
 

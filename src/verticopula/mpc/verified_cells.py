@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from verticopula.data.scratch_file import forget_pages, keep_bytes
@@ -38,6 +39,7 @@ from verticopula.mpc.prime_field import (
     PRIME,
     Field,
     FieldStream,
+    Ints,
     pack_field,
 )
 from verticopula.mpc.sealed_messages import join_with_lengths
@@ -51,6 +53,7 @@ N_COMPUTE = 3
 TAG_BYTES = 32
 LEAST_SECRET = 16
 NUMBERS_AT_ONCE = 2**20  # of a share, eight bytes each
+NUMBERS_IN_CACHE = 2**15  # of a share, so few that they stay in the processor's cache
 ROWS_MULTIPLE = 64  # of which a block of rows has a multiple, so that a proof's groups end with it
 _CODES_AT_ONCE = 2**16  # rows
 _VERSION = "verticopula verified cells 1"
@@ -188,22 +191,29 @@ class ShareReader:
 
     def __init__(self, share: Share) -> None:
         self._share = share
+        self._body = None if share.body is None else np.asarray(share.body)  # views of mapped arrays cost more
         statement = share.statement
         size = statement.rows * statement.width
         self._added = [FieldStream(seed, size) for seed in share.added]
         self._subtracted = [FieldStream(seed, size) for seed in share.subtracted]
         self._done = 0
+        self._unforgotten = 0  # numbers read since mapped pages were last forgotten
 
     def read(self, out: Field) -> Field:
         """The next rows, written into a contiguous (rows, width) array."""
+        step = max(NUMBERS_IN_CACHE // self._share.statement.width, 1)
+        for start in range(0, len(out), step):
+            self._read_some(out[start : start + step])
+        return out
+
+    def _read_some(self, out: Field) -> None:
+        """So few that they stay in the processor's cache."""
         share, start, stop = self._share, self._done, self._done + len(out)
-        if share.body is not None:
+        if self._body is not None:
             width = ELEMENT_BYTES * share.statement.width
-            out[:] = share.body[start * width : stop * width].view("<u8").reshape(out.shape)
-            forget_pages(share.body)
+            out[:] = self._body[start * width : stop * width].view("<u8").reshape(out.shape)
         elif share.codes is not None:
             write_numbers(share.statement, share.codes[start:stop], out)
-            forget_pages(share.codes)
         else:
             out[:] = 0
         for stream in self._added:
@@ -211,7 +221,12 @@ class ShareReader:
         for stream in self._subtracted:
             stream.subtract_from(out)
         self._done = stop
-        return out
+        self._unforgotten += out.size
+        if self._unforgotten > NUMBERS_AT_ONCE:
+            self._unforgotten = 0
+            for mapped in (share.body, share.codes):
+                if mapped is not None:
+                    forget_pages(mapped)
 
 
 @dataclass(frozen=True, repr=False)
@@ -280,10 +295,18 @@ def write_numbers(statement: CellsStatement, codes: Codes, out: Field) -> None:
     codes : (rows, columns), checked
     """
     out[:] = 0
-    for column, start in enumerate(column_starts(statement)):
-        own = codes[:, column].astype(np.int64)
-        inside = np.flatnonzero(own < statement.cells[column] - 1)
-        out[inside, start + own[inside]] = 1
+    starts = np.array(column_starts(statement), dtype=np.int64)
+    _mark_cells(codes, starts, np.array(statement.cells, dtype=np.int64), out)
+
+
+@njit(cache=True, nogil=True)
+def _mark_cells(codes: Codes, starts: Ints, cells: Ints, out: Field) -> None:
+    """A 1 in the place of each row's cell, but for a column's last one."""
+    for row in range(len(codes)):
+        for column in range(starts.size):
+            cell = np.int64(codes[row, column])
+            if cell < cells[column] - 1:
+                out[row, starts[column] + cell] = 1
 
 
 def digest_codes(codes: Codes) -> bytes:

@@ -160,15 +160,17 @@ def _map_rows(
 ) -> None:
     """Some people at a time, whose numbers stay in the processor's cache."""
     numbers = np.empty((np.diff(starts).max(), _PEOPLE_AT_ONCE), dtype=np.uint64)
-    total, here = np.empty(_PEOPLE_AT_ONCE, dtype=np.uint64), np.empty(_PEOPLE_AT_ONCE, dtype=np.int64)
+    total, here = np.empty(_PEOPLE_AT_ONCE, dtype=np.uint64), np.empty(_PEOPLE_AT_ONCE, dtype=np.uint64)
+    flat, width = share.reshape(-1), share.shape[1]
     for first in range(0, places.size, _PEOPLE_AT_ONCE):
         people = min(_PEOPLE_AT_ONCE, places.size - first)
         for row in range(people):
-            here[row] = max(places[first + row], 0)
+            here[row] = np.uint64(max(places[first + row], 0) * width)
         for column in range(starts.size - 1):
             for number in range(starts[column + 1] - starts[column]):
+                place, own = np.uint64(starts[column] + number), numbers[number]
                 for row in range(people):
-                    numbers[number, row] = share[here[row], starts[column] + number]
+                    own[row] = flat[here[row] + place]  # places are not counted from the end: they have no sign
             for feature in range(ends[column + 1] - ends[column]):
                 total[:people] = constant[ends[column] + feature]
                 for number in range(starts[column + 1] - starts[column]):

@@ -124,13 +124,15 @@ def imply_correlations(
         (a, b) for a, b in fit.model.tables if np.array_equal(latent_of[[a, b]] < 0, fit.model.latent_of[[a, b]] < 0)
     }
     q = len(layout.labels)
-    correlation = np.eye(q)
+    correlation = _scores_correlation(copula, layout)
     unknown = np.zeros(q, dtype=np.bool_)
     for j, part in enumerate(layout.slices):
         if part.stop - part.start > 1:
             unknown[part] = _unlearnt(columns[j], part.stop - part.start)
         for k, other in enumerate(layout.slices[:j]):
             sizes = part.stop - part.start, other.stop - other.start
+            if sizes == (1, 1) and (k, j) not in tilted:
+                continue
             if (k, j) in tilted or min(sizes) > 1:
                 block = _rows_correlation(rows.y, rows.z, columns, fit.model.latent_of, (j, k), (part, other))
             elif sizes[1] == 1 and latent_of[k] >= 0:
@@ -146,6 +148,17 @@ def imply_correlations(
     latent = np.clip(np.where(inside, 0.0, latent), -STRONGEST, STRONGEST)
     np.fill_diagonal(latent, 1.0)
     return nearest_correlation(latent)
+
+
+def _scores_correlation(copula: CopulaEstimate, layout: Layout) -> Floats:
+    """(latents of the layout) of all pairs of columns with one latent each, as the copula has it; 0 for others."""
+    correlation = np.eye(len(layout.labels))
+    single = [j for j, part in enumerate(layout.slices) if part.stop - part.start == 1 and copula.latent_of[j] >= 0]
+    places = np.array([layout.slices[j].start for j in single], dtype=np.int64)
+    latents = copula.latent_of[single]
+    correlation[np.ix_(places, places)] = copula.correlation[np.ix_(latents, latents)]
+    np.fill_diagonal(correlation, 1.0)
+    return correlation
 
 
 def _copula_correlation(copula: CopulaEstimate, column: PooledColumn, j: int, size: int) -> Floats:

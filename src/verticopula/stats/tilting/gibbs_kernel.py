@@ -8,6 +8,7 @@ Every row has a stream of random numbers of its own (xorshift64*), so how rows a
 
 from __future__ import annotations
 
+import copy
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -413,6 +414,12 @@ class RowSweeper:
         self.y, self.z = y, z
         self._states = rng.integers(1, 2**63, size=len(y), dtype=np.uint64)
         self._threads = max(threads, 1)
+
+    def narrow(self, columns: Ints, latents: Ints) -> RowSweeper:
+        """Copies of some columns and latents, which go on with the rows' own streams of random numbers."""
+        part = copy.copy(self)
+        part.y, part.z = np.ascontiguousarray(self.y[:, columns]), np.ascontiguousarray(self.z[:, latents])
+        return part
 
     def _each(self, work: Any, size: int | None = None) -> list[Any]:
         n = len(self.y)

@@ -12,7 +12,6 @@ they are small, and the first opening has too much noise to say which of them ma
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ from verticopula.stats.tilting.copula_estimate import CopulaEstimate
 from verticopula.stats.tilting.openings import OpenedGram, count_noise, feature_places
 from verticopula.stats.tilting.pair_scan import PairScan
 from verticopula.stats.tilting.pooling import PooledColumn
+from verticopula.stats.tilting.table_kernels import distances_taken
 from verticopula.stats.tilting.table_prior import (
     DeviationVariance,
     SideCache,
@@ -113,13 +113,14 @@ def select_pairs(
         for e in evidence
         if e.pair not in taken and e.spread.evidence >= TUNING.least_evidence and people[e.pair] > 0.0
     ]
+    gain = _GainOfPairs(columns, people)
+    counted = np.array([TUNING.response_weight if response in e.pair else 1.0 for e in worth])
     found: list[tuple[float, list[int]]] = []
     for m in range(min(len(worth), most - len(opened)) + 1):
         noise = count_noise(max(m + len(opened), 1), mu)
-        gains = np.array([_gain(e, columns, people[e.pair], noise) for e in worth])
-        gains *= [TUNING.response_weight if response in e.pair else 1.0 for e in worth]
+        gains = gain(worth, noise) * counted
         order = np.argsort(-gains, kind="stable")[:m]
-        own = TUNING.response_weight * sum(_gain(e, columns, people[e.pair], noise) for e in opened)
+        own = TUNING.response_weight * float(gain(opened, noise).sum())
         found.append((own + float(gains[order].sum()), order.tolist()))
         if found[-1][0] < TUNING.enough_gain * max(found)[0]:
             break
@@ -148,10 +149,24 @@ def _response_pairs(
     return sorted(own, key=lambda e: -e.spread.squared)
 
 
-def _gain(evidence: PairEvidence, columns: Sequence[PooledColumn], people: float, deviation: float) -> float:
-    """The total variation distance that a table takes away."""
-    a, b = evidence.pair
-    before = math.sqrt(evidence.spread.squared) * np.outer(columns[a].shares, columns[b].shares)
-    noise = (deviation / people) ** 2
-    after = np.sqrt(before**2 * noise / (before**2 + noise))
-    return TUNING.distance_factor * float(np.sum(before - after))
+class _GainOfPairs:
+    """The total variation distances that tables take away.
+
+    Parameters
+    ----------
+    people : (p, p) how many people have both columns
+    """
+
+    def __init__(self, columns: Sequence[PooledColumn], people: Floats) -> None:
+        self._cells = np.array([column.n_cells for column in columns], dtype=np.int64)
+        self._shares = np.zeros((len(columns), int(self._cells.max(initial=1))))
+        for j, column in enumerate(columns):
+            self._shares[j, : column.n_cells] = column.shares
+        self._people = people
+
+    def __call__(self, evidence: Sequence[PairEvidence], deviation: float) -> Floats:
+        """Of each pair's table, if counts are opened with noise of this standard deviation."""
+        pairs = np.array([e.pair for e in evidence], dtype=np.int64).reshape(-1, 2)
+        spreads = np.sqrt(np.array([e.spread.squared for e in evidence], dtype=np.float64))
+        noises = (deviation / self._people[tuple(pairs.T)]) ** 2
+        return np.asarray(distances_taken(pairs, spreads, noises, self._shares, self._cells, TUNING.distance_factor))

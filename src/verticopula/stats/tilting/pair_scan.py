@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_kernels import (
     SERIES_TERMS,
-    STRONGEST_IN_SERIES,
+    STRONGEST_IN_TABLES,
+    TINY,
     count_marked,
     integrate_rectangles,
     interval_series,
@@ -28,7 +29,6 @@ from verticopula.stats.tilting.table_prior import (
     DEVIATION_SPREADS,
     ROUNDS,
     ROUNDS_NEARBY,
-    TINY,
     SideCache,
     TableReading,
     feature_variances,
@@ -52,16 +52,14 @@ class PairScan:
 
     def __init__(self, readings: Sequence[TableReading], columns: Sequence[PooledColumn], sides: SideCache) -> None:
         self._pairs = np.array([reading.pair for reading in readings], dtype=np.int64).reshape(-1, 2)
-        self._ends = np.cumsum([0, *(reading.values.size for reading in readings)]).astype(np.int64)
+        sizes = np.array([reading.values.size for reading in readings], dtype=np.int64)
+        self._ends = np.concatenate([[0], np.cumsum(sizes)])
         self._values = np.concatenate([np.zeros(0), *(reading.values.ravel() for reading in readings)])
-        self._deviations = np.empty(self._values.size)
-        for reading, start, stop in zip(readings, self._ends[:-1], self._ends[1:], strict=True):
-            self._deviations[start:stop] = np.ravel(reading.deviation)
+        self._deviations = _spread_deviations(readings, sizes)
         self._people = np.array([reading.people for reading in readings])
         self._columns = columns
         cells, widths = np.array([c.n_cells for c in columns], dtype=np.int64), np.zeros(len(columns), dtype=np.int64)
-        for reading in readings:
-            widths[list(reading.pair)] = reading.values.shape
+        widths[self._pairs] = np.array([reading.values.shape for reading in readings], dtype=np.int64).reshape(-1, 2)
         self._cells, self._widths = cells, widths
         most, widest = int(cells.max(initial=1)), int(widths.max(initial=1))
         self._shares = np.zeros((len(columns), most))
@@ -112,6 +110,14 @@ class PairScan:
         return found[:, 1]
 
 
+def _spread_deviations(readings: Sequence[TableReading], sizes: Ints) -> Floats:
+    """One deviation for every value."""
+    if all(isinstance(reading.deviation, float) for reading in readings):
+        return np.repeat([float(reading.deviation) for reading in readings], sizes)
+    spread = (np.broadcast_to(reading.deviation, reading.values.shape).ravel() for reading in readings)
+    return np.concatenate([np.zeros(0), *spread])
+
+
 @njit(cache=True, nogil=True)
 def _scan_copula(
     pairs: Ints,
@@ -144,7 +150,7 @@ def _scan_copula(
                 table[i, j] = shares[a, i] * shares[b, j]
         if r != 0.0:
             m, n = filled[a], filled[b]
-            if abs(r) <= STRONGEST_IN_SERIES:
+            if abs(r) <= STRONGEST_IN_TABLES:
                 inside = sum_rectangles(series[a, :m], series[b, :n], r)
             else:
                 inside = integrate_rectangles(cuts[a, : m + 1], cuts[b, : n + 1], r)

@@ -135,8 +135,9 @@ def _match_means(unit: Floats, wanted: Floats) -> Floats:
         gradient = weight @ unit / total - wanted + ridge * slope
         return value, solve_triangular(root, gradient, lower=True)
 
-    options = {"maxiter": TUNING.selection_steps, "gtol": _LEAST_GRADIENT, "ftol": 0.0}
-    found = minimize(lost, np.zeros(wanted.size), jac=True, method="L-BFGS-B", options=options)
+    start: Floats = np.zeros(wanted.size)
+    limits = {"maxiter": TUNING.selection_steps, "gtol": _LEAST_GRADIENT, "ftol": 0.0}
+    found = minimize(lost, start, jac=True, method="L-BFGS-B", options=limits)  # type: ignore[call-overload, unused-ignore]
     return np.asarray(solve_triangular(root, found.x, lower=True, trans="T"))
 
 
@@ -205,7 +206,7 @@ def correct_gram(
     totals = gram.totals[np.ix_(owner, owner)]
     average = np.divide(gram.matrix, totals, out=np.zeros_like(totals), where=totals > 0.0)
     everybody, found = means.copy(), average.copy()
-    for k in np.flatnonzero(reading.selecting):
+    for k in np.flatnonzero(reading.selecting).tolist():
         own = np.flatnonzero(owner == k)
         seen = np.column_stack([average[np.ix_(own, np.flatnonzero(inside))], means[own]])
         chosen = moments.selected[k, k]
@@ -217,13 +218,13 @@ def correct_gram(
         everybody[own] = whole[:, -1]
         found[np.ix_(own, np.flatnonzero(inside))] = whole[:, :-1]
         found[np.ix_(np.flatnonzero(inside), own)] = whole[:, :-1].T
-    for a in np.flatnonzero(reading.selecting):
-        for b in np.flatnonzero(reading.selecting):
+    for a in np.flatnonzero(reading.selecting).tolist():
+        for b in np.flatnonzero(reading.selecting).tolist():
             left, right = np.flatnonzero(owner == a), np.flatnonzero(owner == b)
             change = moments.everybody - moments.selected[a, b]
             found[np.ix_(left, right)] += slopes[left] @ change @ slopes[right].T
     squares = np.concatenate([c.shares @ f.table**2 for f, c in zip(features, columns, strict=True)])
-    for k in np.flatnonzero(reading.selecting):
+    for k in np.flatnonzero(reading.selecting).tolist():
         own = np.flatnonzero(owner == k)
         squares[own] += np.sum(slopes[own] @ (moments.everybody - moments.selected[k, k]) * slopes[own], axis=1)
     return replace(gram, matrix=found * totals), everybody, squares

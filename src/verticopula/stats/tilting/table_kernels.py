@@ -9,7 +9,6 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -21,10 +20,10 @@ Bytes = NDArray[np.uint8]
 
 TINY = 1e-9
 SERIES_TERMS = 112  # r^k is below 1e-17 from there on, for
-STRONGEST_IN_SERIES = 0.7  # correlations up to this one
+STRONGEST_IN_TABLES = 0.7  # correlations up to this one
 _FARTHEST_CUT = 8.5
 _LEAST_CELL = 1e-10
-_SETTLED = 1e-15  # change of a table's margins that rounding alone makes
+_ROUNDING_OF_MARGINS = 1e-15  # change of a table's margins that rounding alone makes
 _WORD_BITS = 64
 _ROOT_PI = math.sqrt(2.0 * math.pi)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
@@ -55,7 +54,7 @@ def scale_to_margins(table: Floats, rows: Floats, columns: Floats, rounds: int) 
         for i in range(rows.size):
             for j in range(columns.size):
                 table[i, j] *= sums[j]
-        if moved < _SETTLED:
+        if moved < _ROUNDING_OF_MARGINS:
             break
 
 
@@ -116,7 +115,7 @@ def interval_series(cuts: Floats) -> Floats:
 
 @njit(cache=True, nogil=True)
 def sum_rectangles(first: Floats, second: Floats, r: float) -> Floats:
-    """The chances of rectangles by the series, for correlations up to `STRONGEST_IN_SERIES`."""
+    """The chances of rectangles by the series, for correlations up to `STRONGEST_IN_TABLES`."""
     out = np.zeros((len(first), len(second)))
     terms, power = 1, abs(r)
     while terms < SERIES_TERMS and power > 1e-18:
@@ -184,7 +183,8 @@ def weigh_products(
                     variance += own * own * (deviations[a, b] ** 2 + variances_a[a] * variances_b[b] * sampling)
             squares[i * n + j], noise[i * n + j] = value * value, variance
             sizes[i * n + j] = sizes_a[i] * sizes_b[j]
-    return likeliest_variance(squares, sizes, noise, spreads)
+    spread, gain = likeliest_variance(squares, sizes, noise, spreads)
+    return spread, gain
 
 
 @njit(cache=True, nogil=True)
@@ -201,6 +201,28 @@ def products_of(features_a: Floats, table: Floats, features_b: Floats, out: Floa
             for j in range(table.shape[1]):
                 total += half[a, j] * features_b[j, b]
             out[a, b] = total
+
+
+@njit(cache=True, nogil=True)
+def distances_taken(pairs: Ints, spreads: Floats, noises: Floats, shares: Floats, cells: Ints, factor: float) -> Floats:
+    """(m,) the total variation distance that each pair's table takes away, opened with noise of these variances.
+
+    Parameters
+    ----------
+    spreads : square roots of tau^2
+    shares : (p, c) of columns' cells, with so many `cells`
+    factor : distance of a table whose cells deviate by a standard deviation of 1
+    """
+    out = np.empty(len(pairs))
+    for number in range(len(pairs)):
+        a, b = pairs[number]
+        noise, total = noises[number], 0.0
+        for i in range(cells[a]):
+            for j in range(cells[b]):
+                before = spreads[number] * shares[a, i] * shares[b, j]
+                total += before - math.sqrt(before * before * noise / (before * before + noise))
+        out[number] = factor * total
+    return out
 
 
 # ---- counts ------------------------------------------------------------------------------

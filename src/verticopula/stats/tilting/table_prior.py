@@ -8,7 +8,6 @@ used (`posterior_table`), and how likely it is that a table deviates at all (`re
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 

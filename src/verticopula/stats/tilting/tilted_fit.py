@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from verticopula.stats.tilting.copula_estimate import CopulaEstimate
 from verticopula.stats.tilting.gibbs_kernel import RowSweeper
+from verticopula.stats.tilting.moving_columns import MovingColumns, sweep_rows
 from verticopula.stats.tilting.openings import OpenedTable
 from verticopula.stats.tilting.pair_scan import PairScan
 from verticopula.stats.tilting.pooling import PooledColumn
@@ -36,7 +37,6 @@ from verticopula.stats.tilting.tilted_model import Pair, TiltedCopula, calibrate
 from verticopula.stats.tilting.tuning_tilted import TILTED_TUNING as TUNING
 
 Floats = NDArray[np.float64]
-
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,11 @@ def fit_tilted(
         reach = {pair: min(1.0, TUNING.most_at_once / max(degree[pair[0]], degree[pair[1]])) for pair in thetas}
         step = max(step, TUNING.later_step)
         model = replace(model, tables=thetas)
+        moving = MovingColumns.of(model)
+        part = moving.take(rows)
         for _ in range(sweeps):
-            rows.sweep(model.compile())
+            part.sweep(moving.compile(model))
+            moving.put(part, rows)
             counted = _count(rows, columns, list(thetas))
             distance = float(np.mean([0.5 * np.abs(counted[p] / n_rows - targets[p]).sum() for p in thetas]))
             if misfit and distance > TUNING.growing_distance * misfit[-1]:
@@ -197,21 +200,26 @@ def fit_tilted(
                 )
                 for pair, theta in thetas.items()
             }
-            tilts = tuple(
-                np.clip(
-                    tilt + TUNING.margin_step * _log_ratio(column.shares * n_rows, counts),
-                    -TUNING.most_tilt,
-                    TUNING.most_tilt,
-                )
-                for tilt, column, counts in zip(model.tilts, columns, _margins(rows, columns), strict=True)
-            )
+            tilts = _move_tilts(model, rows, moving)
             model = replace(model, tilts=tilts, tables=thetas)
             recent = [*recent[1 - TUNING.averaged_sweeps :], model]
             done += 1
             progress(done, total)
+        if done < total:  # the next stage looks at all columns
+            moving.draw_others(model, rows, rng)
     model = _average(recent) if recent else model
-    _calibrate(model, rows, targets | _own_tables(model, rows, thetas))
+    _finish(model, rows, targets, rng)
     return TiltedFit(model, rows, targets, tuple(misfit))
+
+
+def _move_tilts(model: TiltedCopula, rows: RowSweeper, moving: MovingColumns) -> tuple[Floats, ...]:
+    """Tilts of margins one step nearer to the shares that columns have."""
+    tilts, most = list(model.tilts), TUNING.most_tilt
+    for j in moving.columns.tolist():
+        column = model.columns[j]
+        counts = np.bincount(rows.y[:, j], minlength=column.n_cells).astype(np.float64)
+        tilts[j] = np.clip(tilts[j] + TUNING.margin_step * _log_ratio(column.shares * len(rows.y), counts), -most, most)
+    return tuple(tilts)
 
 
 def split_classes(opened: FitInputs) -> tuple[CopulaEstimate, dict[Pair, Floats]]:
@@ -252,12 +260,20 @@ def draw_rows(
     targets : pair -> its posterior table
     """
     rows = start_rows(model, n_rows, rng, threads)
-    compiled = model.compile()
-    for _ in range(TUNING.fresh_sweeps - TUNING.averaged_sweeps if model.tables else 0):
-        rows.sweep(compiled)
-    wanted = {**targets, **_own_tables(model, rows, targets)}
-    _calibrate(model, rows, wanted)
+    sweep_rows(model, rows, TUNING.fresh_sweeps - TUNING.averaged_sweeps, rng)
+    _finish(model, rows, targets, rng)
     return rows
+
+
+def _finish(model: TiltedCopula, rows: RowSweeper, targets: Mapping[Pair, Floats], rng: np.random.Generator) -> None:
+    """Sweep rows through the final model, and take sampling error out of their tables."""
+    moving = MovingColumns.of(model)
+    if not moving.columns.size:
+        return
+    part, restricted, wanted = moving.take(rows), moving.restrict(model), moving.renumber(targets)
+    _calibrate(restricted, part, wanted | _own_tables(restricted, part, wanted))
+    moving.put(part, rows)
+    moving.draw_others(model, rows, rng)
 
 
 def _calibrate(model: TiltedCopula, rows: RowSweeper, wanted: Mapping[Pair, Floats]) -> None:
@@ -358,7 +374,3 @@ def _count(rows: RowSweeper, columns: Sequence[PooledColumn], pairs: Sequence[Pa
         pair: counts[start:stop].reshape(shape)
         for pair, start, stop, shape in zip(pairs, places[:-1], places[1:], shapes, strict=True)
     }
-
-
-def _margins(rows: RowSweeper, columns: Sequence[PooledColumn]) -> list[Floats]:
-    return [np.bincount(rows.y[:, j], minlength=column.n_cells).astype(np.float64) for j, column in enumerate(columns)]

@@ -18,6 +18,7 @@ from verticopula.stats.copula import NO_CONDITIONS, ROWS_AT_ONCE, FittedCopula, 
 from verticopula.stats.marginals import Marginal
 from verticopula.stats.tilting.conditional_rows import CellCondition, fill_rows, rows_given
 from verticopula.stats.tilting.gibbs_kernel import RowSweeper
+from verticopula.stats.tilting.moving_columns import sweep_rows
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_prior import latent_cuts
 from verticopula.stats.tilting.tilted_fit import draw_rows
@@ -157,9 +158,7 @@ class TiltedStudyCopula(FittedCopula):
         if calibrated:
             return draw_rows(self.model, self.targets, n_rows, rng=rng, threads=threads)
         rows = start_rows(self.model, n_rows, rng, threads, spread=False)
-        compiled = self.model.compile()
-        for _ in range(TUNING.fresh_sweeps if self.model.tables else 0):
-            rows.sweep(compiled)
+        sweep_rows(self.model, rows, TUNING.fresh_sweeps, rng)
         return rows
 
 
