@@ -10,12 +10,13 @@ from verticopula.stats.tilting.cell_features import make_features
 from verticopula.stats.tilting.pair_scan import PairScan
 from verticopula.stats.tilting.pooling import PooledColumn, pool_column
 from verticopula.stats.tilting.table_kernels import (
+    SERIES_TERMS,
     STRONGEST_IN_TABLES,
     count_marked,
     integrate_rectangles,
-    interval_series,
     mark_cells,
     sum_rectangles,
+    write_series,
 )
 from verticopula.stats.tilting.table_prior import (
     ROUNDS_NEARBY,
@@ -99,20 +100,28 @@ def test_marked_cells_are_counted(n_rows: int) -> None:
     rng = np.random.default_rng(2)
     y = np.column_stack([rng.integers(0, c, n_rows) for c in (2, 17, 5)]).astype(np.uint8)
     ends = np.array([0, 2, 19, 24])
-    marked = mark_cells(y, ends)
+    marked = np.zeros((24, -(-n_rows // 64)), dtype=np.uint64)
+    mark_cells(y, ends, marked)
     for a, b in ((0, 1), (1, 2), (0, 2)):
         expected = np.zeros((ends[a + 1] - ends[a], ends[b + 1] - ends[b]))
         np.add.at(expected, (y[:, a], y[:, b]), 1.0)
         here, there = slice(*ends[a : a + 2]), slice(*ends[b : b + 2])
         counts = expected.sum(axis=1).astype(np.int64), expected.sum(axis=0).astype(np.int64)
-        np.testing.assert_array_equal(count_marked(marked[here], marked[there], *counts), expected)
+        found = np.empty(expected.shape)
+        count_marked(marked[here], marked[there], *counts, found)
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("r", [-STRONGEST_IN_TABLES, -0.3, 0.01, 0.5, STRONGEST_IN_TABLES])
 def test_series_and_integral_say_the_same_chances_of_rectangles(r: float) -> None:
     first, second = np.array([-8.0, -2.5, -0.1, 0.4, 3.0, 8.0]), np.array([-8.0, 0.2, 1.0, 8.0])
-    by_series = sum_rectangles(interval_series(first), interval_series(second), r)
-    np.testing.assert_allclose(by_series, integrate_rectangles(first, second, r), atol=1e-13)
+    terms = [np.empty((cuts.size - 1, SERIES_TERMS)) for cuts in (first, second)]
+    for cuts, own in zip((first, second), terms, strict=True):
+        write_series(cuts, own)
+    by_series, by_integral = np.empty((5, 3)), np.empty((5, 3))
+    sum_rectangles(*terms, r, by_series)
+    integrate_rectangles(first, second, r, by_integral)
+    np.testing.assert_allclose(by_series, by_integral, atol=1e-13)
     normal = multivariate_normal(cov=[[1.0, r], [r, 1.0]])
     corner = normal.cdf(np.array([0.4, 0.2]))
     assert by_series[:3, :1].sum() == pytest.approx(corner, abs=1e-6)

@@ -47,6 +47,22 @@ MUTANTS = (
         one_of(CELL_PROOFS, "no_two_coefficients_are_the_same"),
     ),
     Mutant(
+        "planes-of-too-many-rows",
+        "mpc/limb_products.py",
+        "PLANE_ROWS = 512",
+        "PLANE_ROWS = 2048",
+        "sums of products would be rounded",
+        PRIME_FIELD,
+    ),
+    Mutant(
+        "planes-without-half-a-point",
+        "mpc/limb_products.py",
+        "twice[row] = np.float64(4 * low + 2 * centre + high)",
+        "twice[row] = np.float64(4 * low + centre + high)",
+        "sums would be those of other products",
+        PRIME_FIELD,
+    ),
+    Mutant(
         "field-takes-other-numbers",
         "mpc/prime_field.py",
         "if values.size and int(values.max()) >= PRIME:",

@@ -169,4 +169,6 @@ class _GainOfPairs:
         pairs = np.array([e.pair for e in evidence], dtype=np.int64).reshape(-1, 2)
         spreads = np.sqrt(np.array([e.spread.squared for e in evidence], dtype=np.float64))
         noises = (deviation / self._people[tuple(pairs.T)]) ** 2
-        return np.asarray(distances_taken(pairs, spreads, noises, self._shares, self._cells, TUNING.distance_factor))
+        out = np.empty(len(pairs))
+        distances_taken(pairs, spreads, noises, self._shares, self._cells, TUNING.distance_factor, out)
+        return out

@@ -16,14 +16,15 @@ from verticopula.stats.tilting.table_kernels import (
     SERIES_TERMS,
     STRONGEST_IN_TABLES,
     TINY,
+    WORD_BITS,
     count_marked,
     integrate_rectangles,
-    interval_series,
     mark_cells,
     products_of,
     scale_to_margins,
     sum_rectangles,
     weigh_products,
+    write_series,
 )
 from verticopula.stats.tilting.table_prior import (
     DEVIATION_SPREADS,
@@ -94,7 +95,8 @@ class PairScan:
         cuts, series = np.full((p, most + 1), 8.0), np.zeros((p, most, SERIES_TERMS))
         for j in np.flatnonzero(latent_of >= 0).tolist():
             own = latent_cuts(self._columns[j])
-            cuts[j, : own.size], series[j, : own.size - 1] = own, interval_series(own)
+            cuts[j, : own.size] = own
+            write_series(own, series[j, : own.size - 1])
         found = np.zeros((len(self._pairs), 2))
         strengths = np.ascontiguousarray(correlation, dtype=np.float64)
         _scan_copula(*self._arrays, latent_of, strengths, filled, cuts, series, found)
@@ -103,7 +105,8 @@ class PairScan:
     def against_rows(self, y: Bytes) -> Floats:
         """The evidence of every pair beyond the tables of a model's rows."""
         ends = np.concatenate([[0], np.cumsum(self._cells)]).astype(np.int64)
-        marked = mark_cells(y, ends)
+        marked = np.zeros((ends[-1], -(-len(y) // WORD_BITS)), dtype=np.uint64)
+        mark_cells(y, ends, marked)
         counts = np.concatenate([np.bincount(y[:, j], minlength=c)[:c] for j, c in enumerate(self._cells.tolist())])
         found = np.zeros((len(self._pairs), 2))
         _scan_rows(*self._arrays, ends, marked, counts.astype(np.int64), len(y), found)
@@ -150,10 +153,11 @@ def _scan_copula(
                 table[i, j] = shares[a, i] * shares[b, j]
         if r != 0.0:
             m, n = filled[a], filled[b]
+            inside = np.empty((m, n))
             if abs(r) <= STRONGEST_IN_TABLES:
-                inside = sum_rectangles(series[a, :m], series[b, :n], r)
+                sum_rectangles(series[a, :m], series[b, :n], r, inside)
             else:
-                inside = integrate_rectangles(cuts[a, : m + 1], cuts[b, : n + 1], r)
+                integrate_rectangles(cuts[a, : m + 1], cuts[b, : n + 1], r, inside)
             table[:m, :n] = inside * (table[:m, :n].sum() / max(inside.sum(), TINY))
         scale_to_margins(table, shares[a, : cells[a]], shares[b, : cells[b]], ROUNDS)
         own = values[ends[number] : ends[number + 1]].reshape((widths[a], widths[b]))
@@ -195,7 +199,8 @@ def _scan_rows(
     for number in range(len(pairs)):
         a, b = pairs[number]
         here, there = slice(places[a], places[a + 1]), slice(places[b], places[b + 1])
-        table = count_marked(marked[here], marked[there], counts[here], counts[there])
+        table = np.empty((cells[a], cells[b]))
+        count_marked(marked[here], marked[there], counts[here], counts[there], table)
         for i in range(cells[a]):
             for j in range(cells[b]):
                 table[i, j] += 0.5 * shares[a, i] * shares[b, j] * table.size

@@ -1,6 +1,7 @@
 """Loops over the cells of a pair's table, compiled: a study of many columns goes through every pair.
 
-What they compute stands in `table_prior.py`, for one pair and with NumPy where it is short enough.
+What they compute stands in `table_prior.py`, for one pair and with NumPy where it is short enough. They write into
+arrays that they are given: functions that Python and compiled code call must not make arrays.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ STRONGEST_IN_TABLES = 0.7  # correlations up to this one
 _FARTHEST_CUT = 8.5
 _LEAST_CELL = 1e-10
 _ROUNDING_OF_MARGINS = 1e-15  # change of a table's margins that rounding alone makes
-_WORD_BITS = 64
+WORD_BITS = 64
 _ROOT_PI = math.sqrt(2.0 * math.pi)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 
@@ -64,7 +65,7 @@ def _distribution(x: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def integrate_rectangles(first: Floats, second: Floats, r: float) -> Floats:
+def integrate_rectangles(first: Floats, second: Floats, r: float, out: Floats) -> None:
     """Chances of rectangles between cuts for two standard normals of correlation r, by integration over the angle."""
     total = np.empty((first.size, second.size))
     angle = math.asin(min(max(r, -0.9999), 0.9999))
@@ -82,21 +83,18 @@ def integrate_rectangles(first: Floats, second: Floats, r: float) -> Floats:
             for j in range(second.size):
                 b = min(max(second[j], -_FARTHEST_CUT), _FARTHEST_CUT)
                 total[i, j] += weight * math.exp(half * (a * a + b * b - 2.0 * a * b * sine))
-    out = np.empty((first.size - 1, second.size - 1))
     for i in range(first.size - 1):
         for j in range(second.size - 1):
             own = (total[i + 1, j + 1] - total[i + 1, j]) - (total[i, j + 1] - total[i, j])
             out[i, j] = max(own, 0.0)
-    return out
 
 
 @njit(cache=True, nogil=True)
-def interval_series(cuts: Floats) -> Floats:
+def write_series(cuts: Floats, out: Floats) -> None:
     """(intervals, terms) means of the orthonormal Hermite polynomials over intervals of a standard normal.
 
     Chances of rectangles are sums over k of r^k times two columns' terms (Mehler).
     """
-    out = np.empty((cuts.size - 1, SERIES_TERMS))
     for i in range(cuts.size):
         x = min(max(cuts[i], -_FARTHEST_CUT), _FARTHEST_CUT)
         density, before, current = math.exp(-0.5 * x * x) / _ROOT_PI, 0.0, 1.0
@@ -110,13 +108,11 @@ def interval_series(cuts: Floats) -> Floats:
                 out[i, k] = own
             if i > 0:
                 out[i - 1, k] -= own
-    return out
 
 
 @njit(cache=True, nogil=True)
-def sum_rectangles(first: Floats, second: Floats, r: float) -> Floats:
+def sum_rectangles(first: Floats, second: Floats, r: float, out: Floats) -> None:
     """The chances of rectangles by the series, for correlations up to `STRONGEST_IN_TABLES`."""
-    out = np.zeros((len(first), len(second)))
     terms, power = 1, abs(r)
     while terms < SERIES_TERMS and power > 1e-18:
         terms, power = terms + 1, power * abs(r)
@@ -131,7 +127,6 @@ def sum_rectangles(first: Floats, second: Floats, r: float) -> Floats:
             for k in range(terms):
                 total += scaled[k] * second[j, k]
             out[i, j] = max(total, 0.0)
-    return out
 
 
 @njit(cache=True, nogil=True)
@@ -204,7 +199,9 @@ def products_of(features_a: Floats, table: Floats, features_b: Floats, out: Floa
 
 
 @njit(cache=True, nogil=True)
-def distances_taken(pairs: Ints, spreads: Floats, noises: Floats, shares: Floats, cells: Ints, factor: float) -> Floats:
+def distances_taken(
+    pairs: Ints, spreads: Floats, noises: Floats, shares: Floats, cells: Ints, factor: float, out: Floats
+) -> None:
     """(m,) the total variation distance that each pair's table takes away, opened with noise of these variances.
 
     Parameters
@@ -213,7 +210,6 @@ def distances_taken(pairs: Ints, spreads: Floats, noises: Floats, shares: Floats
     shares : (p, c) of columns' cells, with so many `cells`
     factor : distance of a table whose cells deviate by a standard deviation of 1
     """
-    out = np.empty(len(pairs))
     for number in range(len(pairs)):
         a, b = pairs[number]
         noise, total = noises[number], 0.0
@@ -222,7 +218,6 @@ def distances_taken(pairs: Ints, spreads: Floats, noises: Floats, shares: Floats
                 before = spreads[number] * shares[a, i] * shares[b, j]
                 total += before - math.sqrt(before * before * noise / (before * before + noise))
         out[number] = factor * total
-    return out
 
 
 # ---- counts ------------------------------------------------------------------------------
@@ -239,26 +234,23 @@ def _count_ones(typing_context: Any, word: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def mark_cells(y: Bytes, ends: Ints) -> Words:
-    """For every cell of every column a bit for each row: (cells, words).
+def mark_cells(y: Bytes, ends: Ints, out: Words) -> None:
+    """For every cell of every column a bit for each row: (cells, words of `WORD_BITS`), zeros before.
 
     Parameters
     ----------
     ends : (p + 1,) where a column's cells begin
     """
-    out = np.zeros((ends[-1], -(-len(y) // _WORD_BITS)), dtype=np.uint64)
     for row in range(len(y)):
-        word, bit = row // _WORD_BITS, np.uint64(1) << np.uint64(row % _WORD_BITS)
+        word, bit = row // WORD_BITS, np.uint64(1) << np.uint64(row % WORD_BITS)
         for j in range(y.shape[1]):
             out[ends[j] + y[row, j], word] |= bit
-    return out
 
 
 @njit(cache=True, nogil=True)
-def count_marked(first: Words, second: Words, first_counts: Ints, second_counts: Ints) -> Floats:
+def count_marked(first: Words, second: Words, first_counts: Ints, second_counts: Ints, out: Floats) -> None:
     """(c_a, c_b) in how many rows two cells come together; the last ones by what is left of the margins."""
     m, n = first_counts.size, second_counts.size
-    out = np.empty((m, n))
     for i in range(m - 1):
         left, own = first_counts[i], first[i]
         for j in range(n - 1):
@@ -273,4 +265,3 @@ def count_marked(first: Words, second: Words, first_counts: Ints, second_counts:
         for i in range(m - 1):
             left -= np.int64(out[i, j])
         out[m - 1, j] = left
-    return out

@@ -28,7 +28,9 @@ ROUNDS, ROUNDS_NEARBY = 20, 3  # of proportional fitting, where margins are far 
 
 def normal_rectangles(cuts_a: Floats, cuts_b: Floats, r: float) -> Floats:
     """(a-1, b-1) chances of rectangles between these cuts for a pair of standard normals of correlation r."""
-    return np.asarray(integrate_rectangles(np.asarray(cuts_a), np.asarray(cuts_b), float(r)))
+    out = np.empty((cuts_a.size - 1, cuts_b.size - 1))
+    integrate_rectangles(np.asarray(cuts_a), np.asarray(cuts_b), float(r), out)
+    return out
 
 
 def latent_cuts(column: PooledColumn) -> Floats:
