@@ -35,7 +35,7 @@ Bools = NDArray[np.bool_]
 RHO, DELTA, LARGEST = 0.5, 1e-6, 50.0
 OWN_COLUMNS, ALL_COLUMNS = 11, 55  # of a party, and of a person: the SME study on average
 EPSILONS = {"variable": 0.5, "client": 1.0, "block": 30.0, "person": 100.0}
-FEW, MANY = 64, 1_024
+FEW, MANY = 64, 512
 
 
 # ---- schemes -----------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def spearman(ranks: Floats) -> float:
 def add_options(parser: ArgumentParser) -> None:
     """How large and how often."""
     parser.add_argument("--people", type=int, default=20_000)
-    parser.add_argument("--repetitions", type=int, default=100)
+    parser.add_argument("--repetitions", type=int, default=20)
 
 
 def run(options: Namespace) -> Measured:

@@ -99,6 +99,6 @@ def _feed(digest: Any, value: Any) -> None:
 
 
 @cache
-def _opening_of(kind: type) -> bytes | None:
+def _opening_of(kind: Any) -> bytes | None:
     """What stands before the fields of a message of this type; None for other types."""
     return f"<{kind_name(kind)}".encode() if is_dataclass(kind) else None
