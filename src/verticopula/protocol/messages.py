@@ -73,7 +73,7 @@ def fingerprint(message: Any) -> str:
 
 def _feed(digest: Any, value: Any) -> None:
     """Every part with its type and length, so that different contents cannot run together."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _PLAIN:  # first: there are most of them
         text = repr(value).encode()
         digest.update(b"%b%d:%b" % (kind.__name__.encode(), len(text), text))
