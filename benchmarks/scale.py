@@ -159,7 +159,7 @@ def _tabulate_files(cases: Rows) -> Table:
     note = f"""`{cases[0]["method"]}` as above, but tables are files that are not held, and synthetic rows are written
 in parts. *A vault*: people and columns are recognised, and the tables digested. *Five organisations*: each has a vault,
 reads its file as `join` does, and finds its people by keyed hashes; all of them and the coordinator are in one process,
-messages included. Time without a vault grows with N to the power {exponent:.2f}."""
+messages included. *Refined* is by that method. Time without a vault grows with N to the power {exponent:.2f}."""
     return Table("Files", header, tuple(rows), note, heads=2)
 
 
