@@ -247,9 +247,10 @@ the population's, with its standard error. The last column is what the same coin
 _CONCLUSION = """
 **At `block` and `person` partners are better than both samplers.** With {few} partners each, a rank's error per
 person is {partners:.2f} times that of everybody with everybody, and that of `binomial` is {binomial:.2f} times. A
-column takes {ms:.0f} ms, and {exact_ms:.0f} ms with everybody; the time grows with N, not with its square. The
-reason: what all coins of a person cost together hardly depends on how many there are, and neither does their noise.
-Public cuts do as well, but only where the column's distribution is known.
+column takes {ms:.0f} ms, and {exact_ms:.0f} ms with everybody; the time grows with N, not with its square.
+
+The reason: what all coins of a person cost together hardly depends on how many there are, and neither does their
+noise. Public cuts do as well, but only where the column's distribution is known.
 
 **At `variable` and `client` fewer comparisons are more error at the same epsilon.** There a comparison costs the same
 however many others there are. With {many} partners the correlation's error per variable is {correlation:.2f} times
@@ -258,8 +259,9 @@ that of everybody with everybody, and the same coins cost a person {person:.0f} 
 **What a sampler of studies would need.** The public order and distances have to follow from the study's name after
 the people are known, so that nobody chooses who is compared with whom, and from the observed people of each column
 alone. A rank's variance is then that of its coins and, besides, r(1 - r)/m of a rank r among m partners:
-correlations, the readings of `refined`, forecasts and standard errors have to know it. Price, ledger and audit need
-its number of coins: m in place of N - 1. Ties and nominal columns need nothing new.
+correlations, the readings of `refined`, forecasts and standard errors have to know it.
+
+Price, ledger and audit need its number of coins: m in place of N - 1. Ties and nominal columns need nothing new.
 """
 
 
