@@ -105,6 +105,7 @@ ENTRIES = dict(
             "rank_tilting", "Studies by ranks with and without tables (--data FOLDER).", "10 minutes", "rank_tilting.md"
         ),
         _entry("tilted_tuning", "Constants of the tilted copula on generated tables.", "an hour"),
+        _entry("response_tuning", "The same for a rare response: areas of models on people held out.", "half an hour"),
         _entry("strict_audit", "Audit of the opened sums: false and missed alarms.", "15 minutes", "strict_audit.md"),
         _entry("strict_cost", "Computing and bytes of strict mode, beside VCDS.", "10 minutes", "strict_cost.md"),
         _entry("sdv", "VCDS's speed against SDV's Gaussian copula (makes .venv-sdv).", "15 minutes"),

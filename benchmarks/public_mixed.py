@@ -123,7 +123,11 @@ def _code(series: pl.Series) -> tuple[Ints, Floats, MixedColumn]:
         labels, codes = np.unique(text, return_inverse=True)
         column = MixedColumn(None, np.arange(labels.size, dtype=np.float64), labels.size <= 2)
         return codes.astype(np.int64), codes.astype(np.float64), column
-    values = series.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    return code_numbers(series.cast(pl.Float64).fill_null(float("nan")).to_numpy())
+
+
+def code_numbers(values: Floats) -> tuple[Ints, Floats, MixedColumn]:
+    """Public cells of numbers, the numbers themselves, and the column: not a number stands for an empty value."""
     empty = np.isnan(values)
     unique = np.unique(values[~empty])
     if unique.size <= _FEW_VALUES:

@@ -28,10 +28,10 @@ from verticopula.storage.vault import Vault
 from verticopula.transport.in_process_transport import InProcessTransport
 
 LOT = 250_000
-METHOD = "vcds"
-# How the parties keep their tables, and what they are to each other.
+# How the parties keep their tables, and what they are to each other; or by which method.
 HOUSE, VAULT, CSV, MEMBERS = "parquet", "parquet, a vault", "csv, a vault", "parquet, five organisations"
-KINDS = (HOUSE, VAULT, CSV, MEMBERS)
+REFINED = "parquet, refined"
+KINDS = (HOUSE, VAULT, CSV, MEMBERS, REFINED)
 _KEY = bytes(32)
 
 
@@ -48,6 +48,11 @@ def ending_of(kind: str) -> str:
     return kind.partition(",")[0]
 
 
+def method_of(kind: str) -> str:
+    """By which a study of a kind is."""
+    return "refined" if kind == REFINED else "vcds"
+
+
 def _write_lot(place: Path, table: pl.DataFrame, number: int) -> None:
     if place.suffix == ".csv":
         with place.open("ab") as file:
@@ -61,7 +66,8 @@ def measure_files(folder: Path, n_subjects: int, kind: str) -> Taken:
     """A study on these files and as many synthetic rows, written in parts; in this process."""
     warnings.simplefilter("ignore")
     small = make_sme(WARM_UP)
-    made = Synthesizer(small.federation, METHOD, 1.0, random_state=0, **SETTINGS[METHOD])
+    method = method_of(kind)
+    made = Synthesizer(small.federation, method, 1.0, random_state=0, **SETTINGS[method])
     with threadpool_limits(1):
         made.fit(small.tables).write_sample(folder / "out", WARM_UP)
         before, start = peak_mb(), time.process_time()
@@ -69,7 +75,7 @@ def measure_files(folder: Path, n_subjects: int, kind: str) -> Taken:
         if kind == MEMBERS:
             fit_members(made, paths, folder)
         else:
-            made.fit(paths, vault=None if kind == HOUSE else folder / "vault")
+            made.fit(paths, vault=None if kind in (HOUSE, REFINED) else folder / "vault")
         middle = time.process_time()
         made.write_sample(folder / "out", n_subjects)
         return Taken(middle - start, time.process_time() - middle, before, peak_mb())
@@ -93,7 +99,7 @@ def measure_files_apart(n_subjects: int, kind: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         call_apart(write_people, Path(name), n_subjects, kind)
         taken = call_apart(measure_files, Path(name), n_subjects, kind)
-    return {"method": METHOD, "kind": kind, "n_subjects": n_subjects, **asdict(taken)}
+    return {"method": method_of(kind), "kind": kind, "n_subjects": n_subjects, **asdict(taken)}
 
 
 def call_apart(task: Callable[..., Any], *given: Any) -> Any:

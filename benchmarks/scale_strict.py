@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.growth import fit_exponent
 from benchmarks.scale_cases import SETTINGS, WARM_UP, ScaleCase, make_study, peak_mb
-from benchmarks.scale_files import call_apart, write_people
+from benchmarks.scale_files import HOUSE, call_apart, write_people
 from reporting.tables import Table, verdict
 from verticopula import Synthesizer
 from verticopula.mpc.limb_products import PLANE_ROWS, PLANES, TILE, multiply_tile
@@ -176,7 +176,7 @@ def measure_strict_apart(case: ScaleCase) -> dict[str, Any]:
     """The same in a process of its own, after another one has written the files."""
     with tempfile.TemporaryDirectory() as name:
         if case.design == "sme":
-            call_apart(write_people, Path(name), case.n_subjects)
+            call_apart(write_people, Path(name), case.n_subjects, HOUSE)
         found: dict[str, Any] = call_apart(measure_strict, case, Path(name))
         return {**found, "design": case.design}
 

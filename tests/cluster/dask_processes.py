@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).parents[2]
 # What is sent must be readable for the tests that look for planted values in it.
@@ -29,17 +30,23 @@ class DaskProcesses:
     settings : of Dask, as environment variables
     scheme : `tcp` or `tls`
     port : where the scheduler listens; 0 for any
+    host : for whom it listens; 0.0.0.0 for other machines, too
     """
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, str] | None = None, scheme: str = "tcp", port: int = 0
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        scheme: str = "tcp",
+        port: int = 0,
+        host: str = "127.0.0.1",
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self._file, self._scheme = folder, folder / "scheduler.json", scheme
         self._settings = {**PLAIN, **(settings or {})}
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.scheduler = self._start("scheduler", "--host", f"{scheme}://127.0.0.1:{port}")
-        self.port = int(self._address().rpartition(":")[2])
+        self.scheduler = self._start("scheduler", "--host", f"{scheme}://{host}:{port}")
+        self.listens_at, self.port = self._listening()
 
     @property
     def engine(self) -> str:
@@ -72,10 +79,12 @@ class DaskProcesses:
         with (self.folder / f"{log}.log").open("wb") as out:
             return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=env, cwd=self.folder)
 
-    def _address(self) -> str:
+    def _listening(self) -> tuple[str, int]:
+        """The host and the port that the scheduler says to be reached at."""
         for _ in _tries():
             if self._file.exists() and (text := self._file.read_text("utf-8")).endswith("}"):
-                return str(json.loads(text)["address"])
+                address = urlsplit(str(json.loads(text)["address"]))
+                return str(address.hostname), int(address.port or 0)
             assert self.scheduler.poll() is None, self.logs()
         raise AssertionError(self.logs())
 

@@ -21,12 +21,12 @@ import pytest
 
 from tests.cluster.dask_processes import DaskProcesses, kill, recorded
 from tests.engines import FEDERATION, make_tables, write_folders
-from verticopula import EngineError, SchemaError, Synthesizer
+from verticopula import EngineError, SchemaError, SettingsError, Synthesizer
 from verticopula.data.row_chunks import look_at_files
 from verticopula.data.tables import align_tables
 from verticopula.engine.chunk_task import Secret
 from verticopula.engine.dask_engine import DaskEngine
-from verticopula.engine.engine_address import parse_engine
+from verticopula.engine.engine_address import is_loopback, parse_engine
 from verticopula.estimators.engine_tables import open_on_engine
 from verticopula.privacy.noise import derive_key
 from verticopula.schema.federation import seeded_study_name
@@ -225,6 +225,22 @@ def test_an_address_without_a_scheduler(monkeypatch: pytest.MonkeyPatch, paths: 
 def test_a_scheduler_without_workers(own_cluster: DaskProcesses, paths: dict[str, Path]) -> None:
     with pytest.raises(EngineError, match="has no workers"):
         fit(paths, own_cluster.engine)
+
+
+def test_a_scheduler_that_listens_for_other_machines_needs_tls(tmp_path: Path) -> None:
+    """Whoever reaches it could bring a worker later, and get keys of rows and run programs here."""
+    open_to_all = DaskProcesses(tmp_path / "open", host="0.0.0.0")
+    try:
+        open_to_all.add_worker()
+        if is_loopback(open_to_all.listens_at):
+            pytest.skip("this machine has no address but its own")
+        with pytest.raises(SettingsError, match="listens for other machines, without TLS"):
+            connect(open_to_all)
+        address = parse_engine(open_to_all.engine, without_tls=True)
+        assert address is not None
+        DaskEngine(address).close()
+    finally:
+        open_to_all.stop()
 
 
 def test_workers_of_another_version(own_cluster: DaskProcesses, paths: dict[str, Path], tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.scale import PARTS, list_cases
 from benchmarks.scale_cases import PATTERN_PARTIES, ScaleCase, draw_patterns, make_study, measure_apart
-from benchmarks.scale_files import measure_files_apart
+from benchmarks.scale_files import KINDS, measure_files_apart
 from benchmarks.scale_limits import count_operations
 from benchmarks.scale_strict import STAGES, count_work, measure_strict_apart, tabulate_strict
 from benchmarks.sums_plans import make_plan
@@ -39,8 +39,9 @@ def test_a_study_is_measured_in_a_process_of_its_own() -> None:
     assert found["peak_mb"] >= found["data_mb"] > 0.0
 
 
-def test_a_study_on_files_is_measured_in_a_process_of_its_own() -> None:
-    found = measure_files_apart(300)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_study_on_files_is_measured_in_a_process_of_its_own(kind: str) -> None:
+    found = measure_files_apart(300, kind)
     assert found["n_subjects"] == 300
     assert min(found["fit"], found["sample"]) > 0.0
     assert found["peak_mb"] >= found["data_mb"] > 0.0

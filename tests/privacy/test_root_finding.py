@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verticopula.privacy.root_finding import bisect, newton_step, newton_steps
+from verticopula.privacy.root_finding import bisect, newton_step
 
 ROOTS = st.floats(1e-9, 1e9)
 
@@ -71,9 +70,3 @@ def test_a_root_of_a_steep_or_flat_function_is_found_in_few_dozen_steps(root: fl
         if moved == 0.0:
             break
     assert x == pytest.approx(root, abs=1e-12)
-
-
-def test_arrays_take_the_same_steps() -> None:
-    x, value, slope = np.array([0.0, 0.5, 0.5]), np.array([-0.1, 3.0, 0.0]), np.array([1.0, 1.0, 0.0])
-    alone = [newton_step(*each, -1.0, 1.0)[0] for each in zip(x, value, slope, strict=True)]
-    assert list(newton_steps(x, value, slope, -1.0, 1.0)) == alone

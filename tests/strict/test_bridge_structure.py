@@ -7,12 +7,7 @@ import pytest
 from scipy.special import ndtri
 
 from benchmarks.strict_central import factor_correlation
-from verticopula.stats.bridge import (
-    STRONGEST_IN_SERIES,
-    hermite_coefficients,
-    invert_series,
-    series_covariances,
-)
+from verticopula.stats.bridge import STRONGEST_IN_SERIES, hermite_coefficients, invert_series
 from verticopula.stats.bridge import bridge as integrate_bridge
 from verticopula.stats.tilting.factor_structure import (
     fit_structure,
@@ -27,6 +22,14 @@ STEPS = [
     (ndtri([0.2, 0.5, 0.9]), np.array([0.8, 0.7, 1.2])),
     (ndtri(np.arange(1, 40) / 40), np.diff(ndtri((np.arange(40) + 0.5) / 40))),
 ]
+
+
+def series_covariances(coefficients, r):
+    """(q, q) covariances at latent correlations r, and their slopes in r: sum_k a_k b_k r^k (Mehler), term by term."""
+    table = np.asarray(coefficients)
+    terms = [np.outer(table[:, k], table[:, k]) for k in range(table.shape[1])]
+    value = sum(term * r ** (k + 1) for k, term in enumerate(terms))
+    return value, sum((k + 1) * term * r**k for k, term in enumerate(terms))
 
 
 @pytest.mark.parametrize("r", [-0.9, -0.4, 0.0, 0.3, 0.85])

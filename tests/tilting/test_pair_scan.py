@@ -11,7 +11,7 @@ from verticopula.stats.tilting.pair_scan import PairScan
 from verticopula.stats.tilting.pooling import PooledColumn, pool_column
 from verticopula.stats.tilting.table_kernels import (
     SERIES_TERMS,
-    STRONGEST_IN_SERIES,
+    STRONGEST_IN_TABLES,
     count_marked,
     integrate_rectangles,
     mark_cells,
@@ -112,7 +112,7 @@ def test_marked_cells_are_counted(n_rows: int) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("r", [-STRONGEST_IN_SERIES, -0.3, 0.01, 0.5, STRONGEST_IN_SERIES])
+@pytest.mark.parametrize("r", [-STRONGEST_IN_TABLES, -0.3, 0.01, 0.5, STRONGEST_IN_TABLES])
 def test_series_and_integral_say_the_same_chances_of_rectangles(r: float) -> None:
     first, second = np.array([-8.0, -2.5, -0.1, 0.4, 3.0, 8.0]), np.array([-8.0, 0.2, 1.0, 8.0])
     terms = [np.empty((cuts.size - 1, SERIES_TERMS)) for cuts in (first, second)]

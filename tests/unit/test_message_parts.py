@@ -243,9 +243,9 @@ def test_many_messages_without_an_end_take_the_room_of_one(
 
 def test_what_came_is_removed_when_its_study_ends(receiver: Receiver) -> None:
     receiver.get(parts=9)
-    receiver.parts.incoming.forget("another study")
+    receiver.parts.forget("another study")
     assert receiver.on_disk > 9_000
-    receiver.parts.incoming.forget("study")
+    receiver.parts.forget("study")
     assert receiver.on_disk == 0
     with pytest.raises(ProtocolError, match="not announced"):
         receiver.parts.on_part("left", "key", part_of(9))
@@ -297,6 +297,19 @@ def test_a_receiver_gets_what_was_announced_and_nothing_else(tmp_path: Path) -> 
     with pytest.raises(ProtocolError, match="faster than it takes them"):
         parts.on_request("left", "key", PartRequest(NOTICE.name, 0))
     assert sent == ["parts"]
+
+
+def test_what_nobody_has_fetched_is_removed_when_its_study_ends(tmp_path: Path) -> None:
+    """A reply may be a column of exact values, and is not kept for longer than the vault keeps it."""
+    parts = MessageParts(PART, lambda *_: True, lambda *_: None, lambda peer: "", folder=tmp_path / "messages")
+    for study in ("study", "another study"):
+        body = parts.pack(REPLY)
+        assert isinstance(body, Path)
+        parts.announce(COORDINATOR, "answer", study, body, study, PART)
+    parts.forget("study")
+    assert list((tmp_path / "messages").iterdir()) == [body]
+    parts.forget("another study")
+    assert list((tmp_path / "messages").iterdir()) == []
 
 
 # ---- between two ends --------------------------------------------------------------------

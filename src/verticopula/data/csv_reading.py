@@ -25,7 +25,7 @@ _QUOTE = ord('"')
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _CsvLayout:
     """How a file's text is cut into cells.
 
     Attributes
@@ -96,7 +96,7 @@ def read_csv_blocks(path: Path) -> Iterator[pl.DataFrame]:
         marks.check()
 
 
-def _find_layout(file: TextIO, name: str) -> _Layout:
+def _find_layout(file: TextIO, name: str) -> _CsvLayout:
     first, start = file.readline(), 0
     hint = re.fullmatch(r'"?sep=(.)"?\s*', first)  # a spreadsheet's own
     if hint:
@@ -106,7 +106,7 @@ def _find_layout(file: TextIO, name: str) -> _Layout:
     separator = hint[1] if hint else max(_SEPARATORS, key=lambda mark: len(_first_row(file, start, mark)))
     # polars leaves doubled quotes in header names as they are; Python's reader resolves them.
     header = name_columns(_first_row(file, start, separator), name)
-    return _Layout(name, start, first if hint else "", separator, header)
+    return _CsvLayout(name, start, first if hint else "", separator, header)
 
 
 def _lines(file: TextIO, start: int) -> TextIO:
@@ -119,7 +119,7 @@ def _first_row(file: TextIO, start: int, separator: str) -> list[str]:
     return next(csv.reader(_lines(file, start), delimiter=separator), [])
 
 
-def _parse(data: bytes, layout: _Layout, file: TextIO, names: list[str]) -> pl.DataFrame:
+def _parse(data: bytes, layout: _CsvLayout, file: TextIO, names: list[str]) -> pl.DataFrame:
     try:
         return pl.read_csv(data, separator=layout.separator, infer_schema=False, new_columns=names)
     except pl.exceptions.NoDataError:
@@ -128,7 +128,7 @@ def _parse(data: bytes, layout: _Layout, file: TextIO, names: list[str]) -> pl.D
         raise SchemaError([Problem(layout.name, f"cannot be read as CSV{_ragged(file, layout)}")]) from None
 
 
-def _ragged(file: TextIO, layout: _Layout) -> str:
+def _ragged(file: TextIO, layout: _CsvLayout) -> str:
     """Which line does not have the header's number of cells, in words."""
     rows = csv.reader(_lines(file, layout.start), delimiter=layout.separator)
     expected = len(next(rows))
@@ -146,7 +146,7 @@ def _ragged(file: TextIO, layout: _Layout) -> str:
 class _OtherMarks:
     """Whether all rows have one cell with another mark in it, under a header of several: no one row decides it."""
 
-    def __init__(self, layout: _Layout) -> None:
+    def __init__(self, layout: _CsvLayout) -> None:
         self._layout, self._has_rows, self._single = layout, False, True
         self._marks = [mark for mark in _SEPARATORS if mark != layout.separator]
 
@@ -187,7 +187,7 @@ def _not_text(name: str, lines_before: int) -> SchemaError:
     return SchemaError([Problem(name, what)])
 
 
-def _row_blocks(path: Path, layout: _Layout) -> Iterator[bytes]:
+def _row_blocks(path: Path, layout: _CsvLayout) -> Iterator[bytes]:
     """The file's bytes from its header on, cut where rows end; none of them is blank."""
     with path.open("rb") as file:
         has_mark = file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8

@@ -121,8 +121,16 @@ class DaskEngine:
         )
 
     def _check_workers(self) -> None:
-        """EngineError unless there are workers, all of them with the same versions and reached as safely."""
+        """EngineError unless there are workers, all of them with the same versions and reached as safely.
+
+        The scheduler says where it listens. On more than this machine, strangers could bring workers at any time.
+        """
         info = self._client.scheduler_info(n_workers=-1)
+        if not self._address.allows(info["address"]):
+            raise SettingsError(
+                f"engine {self._address.url}: its scheduler listens for other machines, without TLS. Start it with "
+                "--host 127.0.0.1 or with TLS, or say --engine-without-tls (engine_without_tls=True)"
+            )
         addresses = sorted(info["workers"])
         if not addresses:
             raise EngineError(f"engine {self._address.url} has no workers: start some with `dask worker`")

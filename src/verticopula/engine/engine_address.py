@@ -34,14 +34,14 @@ class EngineAddress:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'tls' if self.is_encrypted else 'tcp'}://{host}:{self.port}"
 
-    def allows(self, worker: str) -> bool:
-        """Whether a worker at this address, as Dask writes it, may be sent a party's rows.
+    def allows(self, place: str) -> bool:
+        """Whether a scheduler or worker at this address, as Dask writes it, may be sent a party's rows.
 
         Parameters
         ----------
-        worker : such as `tcp://10.0.0.7:40123`
+        place : such as `tcp://10.0.0.7:40123`
         """
-        parts = urlsplit(worker)
+        parts = urlsplit(place)
         return self.without_tls or parts.scheme in ("tls", "inproc") or is_loopback(parts.hostname or "")
 
 

@@ -22,11 +22,11 @@ Floats = NDArray[np.float64]
 
 LIMB_BITS = 20
 PLANES = 5
-PLANE_ROWS = 512  # of which products of planes, below 2^44 each, add up to at most 2^53
-BLOCKS_AT_ONCE = 512  # blocks whose sums and an element add up below 2^63
+PLANE_ROWS = 2 ** (53 - 44)  # of which products of planes, below 2^44 each, add up to at most 2^53
+BLOCKS_AT_ONCE = 2 ** (62 - 53)  # blocks whose sums and an element add up below 2^63
 TILE = 4  # planes on each side of a tile; columns are filled up with planes of 0
 _SQUARE = 32  # columns whose planes stay in the processor's cache while they meet all others
-_FAST = {"reassoc", "contract", "nsz"}  # whole numbers: sums in any order are the same
+_IN_ANY_ORDER = {"reassoc", "contract", "nsz"}  # whole numbers: sums in any order are the same
 
 
 def _plane_factors() -> tuple[int, ...]:
@@ -91,7 +91,7 @@ def write_planes(values: Field, start: int, step: int, out: Floats) -> None:
         infinity[row] = np.float64(high)
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=_IN_ANY_ORDER)
 def multiply_tile(planes: Floats, left: int, right: int, rows: int, out: Floats) -> None:
     """Sums over rows of products of four columns' numbers with four others', each `rows` numbers long: (4, 4)."""
     # Slices, so that no place can be counted from the end: the loop is compiled to vectors then.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from numba import njit, vectorize
+from numba import njit
 
 _ZERO_STEP = 1024.0  # a geometric search with an end at 0 divides the other end by this
 
@@ -97,10 +97,3 @@ def newton_step(
     if low <= target <= high and abs(step) <= longest:
         return target, True
     return 0.5 * (low + high), False
-
-
-@vectorize(cache=True)  # compiled for the first arrays: signatures would be at every import
-def newton_steps(x: float, value: float, slope: float, low: float, high: float) -> float:
-    """The next guesses of `newton_step`, for arrays of functions."""
-    guess: float = newton_step(x, value, slope, low, high)[0]
-    return guess

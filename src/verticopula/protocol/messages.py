@@ -74,7 +74,7 @@ def fingerprint(message: Any) -> str:
 
 def _feed(digest: Any, value: Any) -> None:
     """Every part with its type and length, so that different contents cannot run together."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _PLAIN:  # first: there are most of them
         text = repr(value).encode()
         digest.update(b"%b%d:%b" % (kind.__name__.encode(), len(text), text))
@@ -100,6 +100,6 @@ def _feed(digest: Any, value: Any) -> None:
 
 
 @cache
-def _opening_of(kind: type) -> bytes | None:
+def _opening_of(kind: Any) -> bytes | None:
     """What stands before the fields of a message of this type; None for other types."""
     return f"<{kind_name(kind)}".encode() if is_dataclass(kind) else None

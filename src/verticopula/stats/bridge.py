@@ -6,7 +6,7 @@ evaluations of it:
 
 - `bridge` integrates dS/dr, pair by pair. It holds for Phi and for every r; its cost is the product of the numbers
   of steps.
-- `series_covariances` adds up Mehler's series for all pairs at once. Its cost does not depend on the numbers of
+- `invert_series` adds up Mehler's series of every pair, sum_k a_k b_k r^k. Its cost does not depend on the numbers of
   steps, of which scores have hundreds; it is exact to rounding below |r| = 0.95 only.
 """
 
@@ -29,7 +29,7 @@ STRONGEST = 0.999  # correlation that is ever estimated: of `invert_pairs`, and 
 STRONGEST_IN_SERIES = 0.98  # and `invert_series`, whose terms are too few beyond it
 TERMS = 48
 _STEPS = 60
-_SETTLED = 1e-9  # step in r after which the next one makes no difference
+_LAST_STEP = 1e-9  # step in r after which the next one makes no difference
 _NO_STEP = 1e-9  # product of two functions' first coefficients
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
@@ -191,20 +191,6 @@ def hermite_coefficients(thresholds: Floats, jumps: Floats, terms: int = TERMS) 
     return coefficients
 
 
-def series_covariances(coefficients: Sequence[Floats] | Floats, r: Floats) -> tuple[Floats, Floats]:
-    """(q, q) covariances at latent correlations r, and their slopes in r: sum_k a_k b_k r^k (Mehler).
-
-    The sum is cut off where it no longer matters below |r| = 0.95.
-    """
-    table = np.asarray(coefficients)
-    value, slope = np.zeros_like(r), np.zeros_like(r)
-    for k in range(table.shape[1] - 1, -1, -1):  # Horner, for sum_k c_k r^(k+1)
-        c = np.outer(table[:, k], table[:, k])
-        slope = slope * r + (k + 1) * c
-        value = (value + c) * r
-    return value, slope
-
-
 def invert_series(coefficients: Sequence[Floats] | Floats, target: Floats) -> tuple[Floats, Floats]:
     """(q, q) latent correlations at which the functions have these covariances, and dr/dcovariance.
 
@@ -234,7 +220,7 @@ def _invert_series(table: Floats, target: Floats, latent: Floats, slopes: Floats
                 else:
                     high = r
                 before, r = r, newton_step(r, value - target[j, k], slope, low, high)[0]
-                if abs(r - before) < _SETTLED:
+                if abs(r - before) < _LAST_STEP:
                     break
             latent[j, k], slopes[j, k] = r, 1.0 / max(_sum_series(terms, r)[1], 1e-3)
 

@@ -144,6 +144,19 @@ class MessageParts:
         for body in found:
             self.throw_away(body)
 
+    def forget(self, study: str) -> None:
+        """A study has ended: remove what has come about it, and what of it waits to be asked for.
+
+        Parameters
+        ----------
+        study : its name
+        """
+        with self._lock:
+            waiting = [at for at, known in self._outgoing.items() if known.notice.study == study]
+        for at in waiting:
+            self.discard(*at)
+        self.incoming.forget(study)
+
     @staticmethod
     def throw_away(body: Body) -> None:
         """Remove what `pack` has made, where it is a file."""

@@ -234,7 +234,7 @@ class PartyProcess:
             if fingerprint(request) != key:
                 raise ProtocolError("the request's key is not its fingerprint")
             if isinstance(request, CloseRequest):
-                self._sessions.parts.incoming.forget(request.study)
+                self._sessions.parts.forget(request.study)
             return "answer", self._sessions.parts.pack(self.member.handle(request))
         except ConsentPending as error:
             logger.info("%s", error)

@@ -129,6 +129,7 @@ class LocalParty:
     ask_steward: Callable[[ConsentQuestion], None] = lambda question: None
     printed_choices: PrintedChoices = DEFAULT_INTERPRETATION
     ids: Callable[[NDArray[np.bool_]], Sequence[str]] | None = None
+    _summed: str = ""  # key of the request whose sums were recorded last
     _made: MadeReplies = field(init=False)
     _regression: RegressionHandler = field(init=False)
     _moments: MomentsHandler = field(init=False)
@@ -420,8 +421,12 @@ class LocalParty:
         """In the ledger, once nothing speaks against the sums of a request."""
         names = [column.name for column in self.table.party.columns]
         entries, asked = self._price_raw(request.study, names, request.subjects, moments=True)
+        key = self._key(request)
+        if key == self._summed:  # its terms are asked for after its sums
+            return
         with self._remembered(names, asked):
-            self._record(RAW_REGRESSION, entries, self._key(request), once=True)
+            self._record(RAW_REGRESSION, entries, key, once=True)
+        self._summed = key
 
     def _remembered(self, names: list[str], asked: NDArray[np.bool_]) -> AbstractContextManager[None]:
         """What exact sums over these subjects are recorded in; PolicyRefused where they are nearly those of earlier

@@ -80,7 +80,7 @@ class MovingColumns:
         if not self.whole:
             rows.y[:, self.columns], rows.z[:, self.latents] = part.y, part.z
 
-    def settle_others(self, model: TiltedCopula, rows: RowSweeper, rng: np.random.Generator) -> None:
+    def draw_others(self, model: TiltedCopula, rows: RowSweeper, rng: np.random.Generator) -> None:
         """Draw the latents of all other columns given those of these, and with them their cells."""
         others = np.setdiff1d(np.arange(len(model.correlation)), self.latents)
         if self.whole or not others.size:
@@ -108,4 +108,4 @@ def sweep_rows(model: TiltedCopula, rows: RowSweeper, sweeps: int, rng: np.rando
     for _ in range(sweeps):
         part.sweep(compiled)
     moving.put(part, rows)
-    moving.settle_others(model, rows, rng)
+    moving.draw_others(model, rows, rng)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from verticopula.stats.tilting.pooling import PooledColumn
 from verticopula.stats.tilting.table_kernels import (
     SERIES_TERMS,
-    STRONGEST_IN_SERIES,
+    STRONGEST_IN_TABLES,
     TINY,
     WORD_BITS,
     count_marked,
@@ -154,7 +154,7 @@ def _scan_copula(
         if r != 0.0:
             m, n = filled[a], filled[b]
             inside = np.empty((m, n))
-            if abs(r) <= STRONGEST_IN_SERIES:
+            if abs(r) <= STRONGEST_IN_TABLES:
                 sum_rectangles(series[a, :m], series[b, :n], r, inside)
             else:
                 integrate_rectangles(cuts[a, : m + 1], cuts[b, : n + 1], r, inside)

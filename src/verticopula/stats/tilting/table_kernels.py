@@ -21,10 +21,10 @@ Bytes = NDArray[np.uint8]
 
 TINY = 1e-9
 SERIES_TERMS = 112  # r^k is below 1e-17 from there on, for
-STRONGEST_IN_SERIES = 0.7  # correlations up to this one
+STRONGEST_IN_TABLES = 0.7  # correlations up to this one
 _FARTHEST_CUT = 8.5
 _LEAST_CELL = 1e-10
-_SETTLED = 1e-15  # change of a table's margins that rounding alone makes
+_ROUNDING_OF_MARGINS = 1e-15  # change of a table's margins that rounding alone makes
 WORD_BITS = 64
 _ROOT_PI = math.sqrt(2.0 * math.pi)
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
@@ -55,7 +55,7 @@ def scale_to_margins(table: Floats, rows: Floats, columns: Floats, rounds: int) 
         for i in range(rows.size):
             for j in range(columns.size):
                 table[i, j] *= sums[j]
-        if moved < _SETTLED:
+        if moved < _ROUNDING_OF_MARGINS:
             break
 
 
@@ -112,7 +112,7 @@ def write_series(cuts: Floats, out: Floats) -> None:
 
 @njit(cache=True, nogil=True)
 def sum_rectangles(first: Floats, second: Floats, r: float, out: Floats) -> None:
-    """The chances of rectangles by the series, for correlations up to `STRONGEST_IN_SERIES`."""
+    """The chances of rectangles by the series, for correlations up to `STRONGEST_IN_TABLES`."""
     terms, power = 1, abs(r)
     while terms < SERIES_TERMS and power > 1e-18:
         terms, power = terms + 1, power * abs(r)

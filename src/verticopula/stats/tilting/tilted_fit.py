@@ -206,7 +206,7 @@ def fit_tilted(
             done += 1
             progress(done, total)
         if done < total:  # the next stage looks at all columns
-            moving.settle_others(model, rows, rng)
+            moving.draw_others(model, rows, rng)
     model = _average(recent) if recent else model
     _finish(model, rows, targets, rng)
     return TiltedFit(model, rows, targets, tuple(misfit))
@@ -273,7 +273,7 @@ def _finish(model: TiltedCopula, rows: RowSweeper, targets: Mapping[Pair, Floats
     part, restricted, wanted = moving.take(rows), moving.restrict(model), moving.renumber(targets)
     _calibrate(restricted, part, wanted | _own_tables(restricted, part, wanted))
     moving.put(part, rows)
-    moving.settle_others(model, rows, rng)
+    moving.draw_others(model, rows, rng)
 
 
 def _calibrate(model: TiltedCopula, rows: RowSweeper, wanted: Mapping[Pair, Floats]) -> None:
