@@ -49,8 +49,8 @@ MUTANTS = (
     Mutant(
         "planes-of-too-many-rows",
         "mpc/limb_products.py",
-        "PLANE_ROWS = 512",
-        "PLANE_ROWS = 2048",
+        "PLANE_ROWS = 2 ** (53 - 44)",
+        "PLANE_ROWS = 2 ** (55 - 44)",
         "sums of products would be rounded",
         PRIME_FIELD,
     ),
