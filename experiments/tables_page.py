@@ -51,6 +51,7 @@ figure { margin: 0; } figcaption { font-size: 12px; color: #555; }
 details { margin: .5em 0; } summary { cursor: pointer; font-weight: 600; padding: .3em 0; }
 @media (max-width: 700px) {
   body { font-size: 15px; padding: 0 .6em; margin: .6em 0; } nav ul { columns: 1; }
+  tbody th:first-child { white-space: normal; min-width: 6em; max-width: 9em; }
   th, td { padding: .35em .4em; } h1 { font-size: 1.5em; } h2 { font-size: 1.25em; }
 }
 """

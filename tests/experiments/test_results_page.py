@@ -191,6 +191,8 @@ def test_a_phone_can_read_it(page: str) -> None:
     assert "name='viewport'" in page
     assert page.count("<table") == page.count("<div class='scroll'><table")
     assert "@media (max-width: 700px)" in page
+    # A row's name stays in sight while its numbers scroll: it must leave room for them.
+    assert "tbody th:first-child { white-space: normal; min-width: 6em; max-width: 9em; }" in page
 
 
 def test_as_printed_and_ours_stand_beside_the_printed_figure_by_every_judge(page: str) -> None:
