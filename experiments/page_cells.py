@@ -35,7 +35,7 @@ class HtmlTable:
 
     def __str__(self) -> str:
         over = "".join(f"<th colspan='{span}'>{escape(label)}</th>" for label, span in self.groups)
-        top = (f"<tr>{over}</tr>" if over else "") + f"<tr>{''.join(f'<th>{escape(h)}</th>' for h in self.header)}</tr>"
+        top = (f"<tr>{over}</tr>" if over else "") + f"<tr>{''.join(f'<th>{_break(h)}</th>' for h in self.header)}</tr>"
         body = "".join(
             "<tr>"
             + "".join(f"<th>{escape(cell)}</th>" for cell in row[: self.heads])
@@ -47,6 +47,11 @@ class HtmlTable:
             f"<figure class='cells'><figcaption>{self.caption}</figcaption><div class='scroll'><table>"
             f"<thead>{top}</thead><tbody>{body}</tbody></table></div></figure>"
         )
+
+
+def _break(label: str) -> str:
+    """A column's label, which may go on below behind a hyphen."""
+    return escape(label).replace("-", "-<wbr>")
 
 
 def render_number(figure: Figure | None, *, judged: bool = True) -> str:
@@ -121,7 +126,8 @@ def _name_settings(places: Sequence[Place]) -> tuple[list[tuple[str, ...]], tupl
 
 def _span(figures: Iterable[Figure], judge: JudgeName) -> str:
     """How many data sets stand behind a judge's numbers."""
-    return f"{count_sets(f for f in figures if f.judge == judge)} data sets"
+    count = count_sets(f for f in figures if f.judge == judge)
+    return f"{count} data set{'' if count == '1' else 's'}"
 
 
 def count_sets(figures: Iterable[Figure]) -> str:

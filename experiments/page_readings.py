@@ -12,7 +12,7 @@ import numpy as np
 from experiments.draws import MODELS, Cell
 from experiments.methods import PRINTED, find_row
 from experiments.one_reading import NEAREST, Reread
-from experiments.open_choices import ALL_READINGS, BY_INDEX, FREE, MECHANISMS, TIES
+from experiments.open_choices import ALL_READINGS, BY_INDEX, FREE, MECHANISMS, OURS, TIES
 from experiments.page_cells import HtmlTable, render_number
 from experiments.results import NEAR, Figure, count_near
 
@@ -59,7 +59,7 @@ def render_far(figures: Sequence[Figure], readings: Readings) -> str:
                 f"{inside} of {total}",
                 f"{np.mean(off):+.0f} %",
                 f"{min(off):+.0f} to {max(off):+.0f} %",
-                _name_nearest(found, readings.errors.get(f"{method.lower()} as printed, {model}, {mechanism}", {})),
+                _name_nearest(found, readings),
             )
         )
     header = ("method", "model", "blocks", "within 15 %", "mean difference", "range", "nearest reading")
@@ -145,13 +145,25 @@ def _cell(figure: Figure) -> Cell:
     return Cell(figure.key.model, figure.key.mechanism, figure.key.n_subjects)  # type: ignore[arg-type]
 
 
-def _name_nearest(figures: Sequence[Figure], errors: Mapping[str, float]) -> str:
+def _name_nearest(figures: Sequence[Figure], readings: Readings) -> str:
     """The reading that comes nearest to the printed RMSE, and how far it is from it."""
-    printed = [f.printed.mean for f in figures if f.printed and (f.key.n_subjects, f.key.epsilon) == (1_000, 1.0)]
-    if not printed or not errors:
+    figure = next((f for f in figures if (f.key.n_subjects, f.key.epsilon) == (1_000, 1.0)), None)
+    errors = {} if figure is None else _find_errors(figure, readings)
+    if figure is None or figure.printed is None or not errors:
         return "–"
-    nearest = min(errors, key=lambda reading: abs(errors[reading] - printed[0]))
-    return f"{escape(nearest)}: {100.0 * (errors[nearest] / printed[0] - 1.0):+.0f} %"
+    printed = figure.printed.mean
+    nearest = min(errors, key=lambda reading: abs(errors[reading] - printed))
+    return f"{escape(nearest)}: {100.0 * (errors[nearest] / printed - 1.0):+.0f} %"
+
+
+def _find_errors(figure: Figure, readings: Readings) -> dict[str, float]:
+    """RMSE of one cell by reading; empty where no other was run."""
+    method, cell = find_row(figure.key.method), _cell(figure)
+    found = dict(readings.errors.get(f"{method.lower()} as printed, {cell.model}, {cell.mechanism}", {}))
+    others = [r for r in readings.everywhere if (r.method, r.cell, r.epsilon) == (method, cell, figure.key.epsilon)]
+    for other in others:
+        found |= {OURS: found.get(OURS, figure.mean), other.reading: other.mean}
+    return found
 
 
 def _render_effects(effects: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from experiments import sme
-from experiments.page_cells import HtmlTable
+from experiments.methods import PAPERS_OWN
+from experiments.page_cells import HtmlTable, join
 from experiments.paper import read_sme
 from experiments.store import plain_spent
 from experiments.study import MethodFailure, Spent
@@ -151,8 +152,8 @@ def render(folder: Path, subjects: int) -> str:
         return ""
     note = (
         f"<p>{subjects:,} made-up subjects (<code>make_sme</code>): the paper's parties, column counts and missing "
-        f"rates, with a known truth of {len(relevant)} relevant variables. The paper's figures stand beside ours for "
-        f"orientation. Epsilon is {sme.EPSILON:g} of unit <code>variable</code>.</p>"
+        f"rates, with a known truth of {len(relevant)} relevant variables. All methods are our variants; the "
+        f"paper's figures stand beside for orientation. Epsilon is {sme.EPSILON:g} of unit <code>variable</code>.</p>"
     )
     if len({len(rows) for rows in kept.values()}) > 1:
         note += "<p>Splits differ in how hard they are: methods with different numbers of them cannot be compared.</p>"
@@ -182,7 +183,9 @@ def render(folder: Path, subjects: int) -> str:
         "risky rows that the regression saw. Selected: variables, those with a true effect and others among them."
     )
     pairs = _render_pairs(folder, subjects, printed)
-    return f"{note}{HtmlTable(caption, head, lines)}{pairs}{_render_found(kept, relevant)}"
+    return (
+        f"{note}{HtmlTable(caption, head, lines)}{pairs}{_explain_order(kept, relevant)}{_render_found(kept, relevant)}"
+    )
 
 
 def _render_pairs(folder: Path, subjects: int, printed: Mapping[str, Mapping[str, float]]) -> str:
@@ -203,6 +206,20 @@ def _render_pairs(folder: Path, subjects: int, printed: Mapping[str, Mapping[str
     )
     header = ("methods", "splits", "AUC", "printed", "Recall", "printed")
     return str(HtmlTable(caption, header, rows))
+
+
+def _explain_order(kept: Mapping[str, Sequence[Mapping[str, Any]]], relevant: Sequence[str]) -> str:
+    """Why AUC hardly tells our variants of the paper's methods apart; empty where it is not of two of them."""
+    lines = {method: average(kept[method], relevant) for method in PAPERS_OWN if method in kept}
+    if len(lines) < 2:
+        return ""
+    found = join([f"{line['relevant']:.1f} ({method})" for method, line in lines.items()])
+    others = join([f"{line['irrelevant']:.1f} ({method})" for method, line in lines.items()])
+    return (
+        f"<p>Of the {len(relevant)} relevant variables our variants select {found} on average. Where all are "
+        f"selected, nothing is left by which the AUC of one could be much above another's. They differ in what else "
+        f"they select: {others}.</p>"
+    )
 
 
 def pair_splits(folder: Path, subjects: int, one: str, two: str) -> list[tuple[Kept, Kept]]:

@@ -41,7 +41,7 @@ nav ul { columns: 2; padding-left: 1.2em; } nav { border: 1px solid #ddd; paddin
 .scroll { overflow-x: auto; } .scroll table { margin: 0; }
 .cells { margin: .5em 0 1.5em; }
 .cells figcaption { font-size: inherit; color: #333; max-width: 70em; padding: .3em 0; }
-thead th { text-align: center; } thead tr th:first-child, tbody th { text-align: left; }
+thead th { text-align: center; white-space: normal; } thead tr th:first-child, tbody th { text-align: left; }
 tbody th:first-child { position: sticky; left: 0; }
 td { font-variant-numeric: tabular-nums; }
 figure { margin: 0; } figcaption { font-size: 12px; color: #555; }
@@ -51,6 +51,7 @@ figure { margin: 0; } figcaption { font-size: 12px; color: #555; }
 details { margin: .5em 0; } summary { cursor: pointer; font-weight: 600; padding: .3em 0; }
 @media (max-width: 700px) {
   body { font-size: 15px; padding: 0 .6em; margin: .6em 0; } nav ul { columns: 1; }
+  tbody th:first-child { white-space: normal; min-width: 6em; max-width: 9em; }
   th, td { padding: .35em .4em; } h1 { font-size: 1.5em; } h2 { font-size: 1.25em; }
 }
 """

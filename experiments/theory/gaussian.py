@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from verticopula import Synthesizer
 from verticopula.errors import NotPrivateWarning
 from verticopula.schema.federation import Federation
+from verticopula.schema.methods import OWN_VARIANT
 from verticopula.stats.fit_result import FitResult
 
 Floats = NDArray[np.float64]
@@ -49,7 +50,7 @@ def make_tables(values: Floats, sizes: Sequence[int], observed: Bools | None = N
 
 
 def fit(
-    method: str,
+    name: str,
     federation: Federation,
     tables: dict[str, pl.DataFrame],
     epsilon: float,
@@ -60,9 +61,14 @@ def fit(
 ) -> Synthesizer:
     """A fitted study at `epsilon` per comparison and per value of a marginal.
 
-    IEVCDS spends `epsilon` in every round, or in all rounds together if `split`. A variant of a method is another name
-    here: the theorems' checks take their methods from the mappings of names to labels at their heads.
+    IEVCDS spends `epsilon` in every round, or in all rounds together if `split`. The checks take their methods
+    from the mappings of names to labels at their heads.
+
+    Parameters
+    ----------
+    name : a method, or a method and the variant (`ievcds as-printed`)
     """
+    method, _, variant = name.partition(" ")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotPrivateWarning)
         return Synthesizer(
@@ -74,6 +80,7 @@ def fit(
             epsilon_marginals=epsilon,
             rounds=rounds,
             per_round=method == "ievcds" and not split,
+            variant=variant or OWN_VARIANT,
         ).fit(tables)
 
 

@@ -11,7 +11,7 @@ from reporting.figures import COLORS, new_figure, to_svg
 from reporting.pages import html_page
 from reporting.tables import to_csv, to_html
 
-MARKERS = "osD^v"
+MARKERS = "osD^vPX"
 STYLE = """
 td, th { white-space: normal; text-align: left; }
 td.word { white-space: nowrap; font-weight: 600; }

@@ -132,6 +132,19 @@ def test_the_page_counts_the_splits_that_find_a_relevant_variable(tmp_path: Path
         sme_table.render(tmp_path, 1_500)
 
 
+def test_the_page_says_what_the_papers_methods_select(tmp_path: Path) -> None:
+    spent = {"client": 1.0, "block": 2.0, "person": 3.0, "note": ""}
+    first, second = sme_table.relevant_variables()[:2]
+    for method, selected in (("VCDS", [first, "law_enforcement.appeal_filed"]), ("EVCDS", [first, second])):
+        row = {"recall": 0.5, "recall_half": 0.1, "auc": 0.7, "selected": selected, "spent": spent}
+        Record("table8", {}, row).save(sme_table.locate(tmp_path, 1_500, method, 0))
+    page = sme_table.render(tmp_path, 1_500)
+    assert "select 1.0 (VCDS); and 2.0 (EVCDS) on average" in page
+    assert "what else they select: 1.0 (VCDS); and 0.0 (EVCDS)." in page
+    sme_table.locate(tmp_path, 1_500, "VCDS", 0).unlink()
+    assert "what else they select" not in sme_table.render(tmp_path, 1_500)
+
+
 def test_methods_are_compared_on_the_splits_that_both_have(tmp_path: Path) -> None:
     def keep(method: str, split: int, **results: float | str) -> None:
         Record("table8", {}, results).save(sme_table.locate(tmp_path, 1_500, method, split))

@@ -10,6 +10,7 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.theory import corollaries12, theorem1, theorem2, theorem3, theorems89, theorems567, theory_command
+from experiments.theory.gaussian import fit, make_federation, make_tables
 from experiments.theory.theory_findings import (
     MeasuredPoint,
     Slope,
@@ -21,6 +22,7 @@ from experiments.theory.theory_findings import (
     root_mean_square,
 )
 from experiments.theory.theory_page import points_to_csv, verdicts_to_csv
+from verticopula.schema.methods import OWN_VARIANT, PRINTED_VARIANT
 
 
 def make_points(means, error: float = 0.01) -> list[MeasuredPoint]:
@@ -103,6 +105,15 @@ def test_half_of_the_toys_subjects_are_missing_and_the_rest_is_lower() -> None:
     assert np.mean(seen) == pytest.approx(0.5, abs=4 * 0.5 / np.sqrt(20_000))
     assert np.mean(values[seen, 1] <= 0.0) > 0.7
     assert np.corrcoef(values.T)[0, 1] == pytest.approx(0.7, abs=4 * 0.51 / np.sqrt(20_000))
+
+
+def test_theorem_3_is_judged_for_both_variants() -> None:
+    values, seen = theorem3.draw(80, 0)
+    tables = make_tables(values, theorem3.SIZES, np.column_stack([np.ones(80, dtype=bool), seen]))
+    federation = make_federation(theorem3.SIZES)
+    variants = {name: fit(name, federation, tables, 1.0, 0, rounds=2).variant for name in theorem3.JUDGED}
+    own, printed = OWN_VARIANT, PRINTED_VARIANT
+    assert variants == {"evcds": own, "evcds as-printed": printed, "ievcds": own, "ievcds as-printed": printed}
 
 
 def test_divergence_of_two_columns_by_hand() -> None:
