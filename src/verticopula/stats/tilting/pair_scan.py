@@ -47,7 +47,7 @@ class PairScan:
 
     Parameters
     ----------
-    readings : products of features, not opened tables; of a column always the same features
+    readings : of a column always the same features, or indicators of all of its cells
     columns, sides : the study's
     """
 

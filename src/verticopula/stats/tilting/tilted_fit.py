@@ -156,9 +156,9 @@ def fit_tilted(
     columns, (copula, fixed) = opened.columns, split_classes(opened)
     known = gather_readings(opened.tables, opened.readings)
     sides = SideCache(columns)
-    unopened = [reading for reading in known.values() if not reading.opened]
-    scan = PairScan(unopened, columns, sides)
     thetas: dict[Pair, Floats] = {table.pair: np.zeros(table.shares.shape) for table in opened.tables}
+    untilted = [reading for pair, reading in known.items() if pair not in thetas]
+    scan = PairScan(untilted, columns, sides)
     tilts = tuple(np.zeros(column.n_cells) for column in columns)
     model = TiltedCopula(columns, copula.latent_of, copula.correlation, tilts, thetas, copula.shifts)
     rows = start_rows(model, n_rows, rng, threads)
@@ -168,7 +168,7 @@ def fit_tilted(
     step, done, total = TUNING.first_step, 0, sum(TUNING.sweeps)
     for sweeps in TUNING.sweeps:
         before = thetas
-        thetas = thetas | _add_contradicted_pairs(unopened, scan.against_rows(rows.y), columns, thetas, len(known))
+        thetas = thetas | _add_contradicted_pairs(untilted, scan.against_rows(rows.y), columns, thetas, len(known))
         if not thetas:  # the copula says all
             break
         expected = {**_expect_rest(rows, columns, list(thetas), before), **fixed}
@@ -340,7 +340,7 @@ def _expect_rest(
 
 
 def _add_contradicted_pairs(
-    unopened: Sequence[TableReading],
+    untilted: Sequence[TableReading],
     evidence: Floats,
     columns: Sequence[PooledColumn],
     thetas: Mapping[Pair, Floats],
@@ -350,12 +350,12 @@ def _add_contradicted_pairs(
 
     Parameters
     ----------
-    evidence : against the model, of every reading of a pair that was not opened
+    untilted : readings of pairs that had no theta when the fit began
+    evidence : of each of them against the model
     """
     doubtful = np.flatnonzero(evidence >= math.log(max(n_pairs, 2))).tolist()
-    found = [(float(evidence[k]), unopened[k].pair) for k in doubtful if unopened[k].pair not in thetas]
-    pairs = {reading.pair for reading in unopened}
-    tilted = sum(pair in pairs for pair in thetas)
+    found = [(float(evidence[k]), untilted[k].pair) for k in doubtful if untilted[k].pair not in thetas]
+    tilted = sum(reading.pair in thetas and not reading.opened for reading in untilted)
     chosen = sorted(found, reverse=True)[: max(TUNING.most_readings - tilted, 0)]
     return {(a, b): np.zeros((columns[a].n_cells, columns[b].n_cells)) for _, (a, b) in chosen}
 
