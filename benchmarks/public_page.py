@@ -409,8 +409,9 @@ Under which relation it counts was not examined; `strict` has one person replace
 That all tables of a response with few classes are opened was decided on these, too. The idea came from looking at
 shoppers and SBA loans, with the earlier fit and splits (seeds) 0, 10 and 11. So one reported split of each, seed 0, had
 been seen. The constants of the rule were chosen elsewhere.
-All splits of shoppers and SBA loans have been measured once with merged cells in the response's tables. Bean and magic
-ruled these out. No constant has changed since.
+
+All splits of shoppers, SBA loans and Adult have been measured once with merged cells in the response's tables. Bean and
+magic ruled these out. No constant has changed since.
 AIM and MST have their authors' constants, SDV its defaults.
 
 *Seeds*, the most of any cell: {used}. Seeds begin at 0. Figures are means over seeds.
