@@ -7,6 +7,7 @@ nor numbers of it travel.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from verticopula.errors import ProtocolError
@@ -32,23 +33,37 @@ def statements_of(plan: SumsPlan, study: str, digest: str) -> dict[str, CellsSta
     return {party: own_statement(plan, study, digest, party) for party in dealers}
 
 
-def routes_of(statements: Mapping[str, CellsStatement], step: str) -> list[Route]:
+def routes_of(statements: Mapping[str, CellsStatement], step: str) -> tuple[Route, ...]:
     """All messages of one round."""
-    found = []
-    for dealer, statement in statements.items():
-        each = rounds_of(statement)[STEPS.index(step)]
-        found += [Route(dealer, s, r) for s in each.senders for r in each.receivers if s != r]
-    return found
+    return _routes(tuple(statements.values()), step)
 
 
-def routes_from(statements: Mapping[str, CellsStatement], step: str, sender: str) -> list[Route]:
+def routes_from(statements: Mapping[str, CellsStatement], step: str, sender: str) -> tuple[Route, ...]:
     """A sender's messages of one round."""
-    return [route for route in routes_of(statements, step) if route.sender == sender]
+    return _grouped(tuple(statements.values()), step, "sender").get(sender, ())
 
 
-def routes_to(statements: Mapping[str, CellsStatement], step: str, receiver: str) -> list[Route]:
+def routes_to(statements: Mapping[str, CellsStatement], step: str, receiver: str) -> tuple[Route, ...]:
     """A receiver's messages of one round."""
-    return [route for route in routes_of(statements, step) if route.receiver == receiver]
+    return _grouped(tuple(statements.values()), step, "receiver").get(receiver, ())
+
+
+@lru_cache(maxsize=32)  # every party asks, in every round
+def _routes(statements: tuple[CellsStatement, ...], step: str) -> tuple[Route, ...]:
+    found: list[Route] = []
+    for statement in statements:
+        each = rounds_of(statement)[STEPS.index(step)]
+        found += [Route(statement.dealer, s, r) for s in each.senders for r in each.receivers if s != r]
+    return tuple(found)
+
+
+@lru_cache(maxsize=32)
+def _grouped(statements: tuple[CellsStatement, ...], step: str, end: str) -> dict[str, tuple[Route, ...]]:
+    """Routes by the party at one of their ends, in their order."""
+    found: dict[str, list[Route]] = {}
+    for route in _routes(statements, step):
+        found.setdefault(getattr(route, end), []).append(route)
+    return {party: tuple(routes) for party, routes in found.items()}
 
 
 def bodies_to(statements: Mapping[str, CellsStatement], receiver: str) -> list[str]:
