@@ -156,7 +156,8 @@ def about_one_person(content: RequestContent) -> list[str]:
             return [
                 "No bound: the sums are exact, so whoever knows everybody else in a group can find out all about one "
                 "person.",
-                "Another regression shows the sums of those who are in one of the two, at least 20 people.",
+                "Another regression shows the sums of those who are in one of the two, at least 20 people. Several can "
+                "be added and subtracted until one person is left.",
             ]
         return ["No bound: exact values or ranges leave, so anything in them may be told about a person."]
     said = [
