@@ -55,8 +55,9 @@ def test_the_work_of_secure_sums_is_counted_person_by_person() -> None:
     numbers = 10 * 4 + 6 * 2 + 10 * 2  # two for every column of somebody who is known
     assert work["deal"].drawn == 3 * numbers
     assert work["gram"].drawn == work["tables"].drawn == 3 * 2 * numbers
-    assert work["gram"].multiplied == 3 * 2 * 6 * (6 * 4**2 + 4 * 3**2) / 2
-    assert work["tables"].multiplied == 3 * 2 * 9 * (10 * 3 * 3 + 6 * 3 * 3)
+    planes = 5  # products of numbers for one of elements, at three compute parties
+    assert work["gram"].multiplied == 3 * planes * (6 * 4**2 + 4 * 3**2) / 2
+    assert work["tables"].multiplied == 3 * planes * (10 * 3 * 3 + 6 * 3 * 3)
 
 
 def test_a_strict_study_is_measured_step_by_step() -> None:
