@@ -45,8 +45,8 @@ class TiltedTuning:
     regression_ridge, most_ridge : [sme] of regressions on the base, relative to the mean square of its features, for
         each standard deviation of noise on a mean product; and at most
     selection_rows : rows of the model that show what selection does
-    selection_steps, selection_ridge : of the search for weights of presence, and the ridge that keeps them finite; that it
-        grows with hundreds of features was set on the table of 500 columns whose time `benchmarks scale` reports
+    selection_steps, selection_ridge : of the search for weights of presence, and the ridge that keeps them finite; that
+        it grows with hundreds of features was set on the table of 500 columns whose time `benchmarks scale` reports
     score_caps : [sme] least and largest cap of a cell's mean latent, before scores get variance 1
     most_square : [sme] largest square that one column's score may have, where one normal column has about 1.5
     rarest_value : a score is standardised as if either end were at least this frequent
