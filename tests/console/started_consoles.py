@@ -89,7 +89,12 @@ class Visitor:
         self.open("/login")
         self.page.fill("#token", self.console.token)
         self.page.click("button")
-        self.page.wait_for_selector("nav")
+        self.await_page("nav")
+
+    def await_page(self, selector: str) -> None:
+        """Wait for a page that shows the element, with its scripts and drawn."""
+        self.page.wait_for_selector(selector)
+        self.page.wait_for_load_state()
 
     @property
     def elsewhere(self) -> list[str]:

@@ -92,18 +92,18 @@ def test_a_steward_decides_with_the_keyboard_alone(browser: Browser, shown: Star
     with Visitor(browser, shown) as visitor:
         page = visitor.page
         visitor.open("/login")
-        page.keyboard.type(shown.token)  # the field has the focus
+        wait_for_focus(visitor, "#token")  # by the page itself: the browser does it when it first draws
+        page.keyboard.type(shown.token)
         page.keyboard.press("Enter")
-        page.wait_for_selector("nav")
-        page.wait_for_load_state()
+        visitor.await_page("nav")
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.className") == "skip"
+        wait_for_focus(visitor, ".skip")
         page.keyboard.press("Enter")
-        page.wait_for_function("document.activeElement.id === 'main'")  # the browser moves the focus a moment later
+        wait_for_focus(visitor, "#main")  # the browser moves the focus a moment later
         tab_to(visitor, f"a[href$='/requests/{request.id}']")
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"  # it is seen
         page.keyboard.press("Enter")
-        page.wait_for_selector("#read")
+        visitor.await_page("#read")
         tab_to(visitor, "#read")
         page.keyboard.press("Space")
         page.keyboard.press("Tab")
@@ -111,11 +111,16 @@ def test_a_steward_decides_with_the_keyboard_alone(browser: Browser, shown: Star
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Approve"
         page.keyboard.press("Enter")
-        page.wait_for_selector("[role=status]")
+        visitor.await_page("[role=status]")
         assert "Your yes is stored" in page.inner_text("[role=status]")
         assert visitor.complaints == []
     assert store.get(request.id).decisions[0].reason == "by keyboard"
     assert store.get(request.id).state == "approved"
+
+
+def wait_for_focus(visitor: Visitor, selector: str) -> None:
+    """Wait until the element has the focus: keys that are pressed before go nowhere."""
+    visitor.page.wait_for_function("selector => document.activeElement?.matches(selector)", arg=selector)
 
 
 def tab_to(visitor: Visitor, selector: str) -> None:
