@@ -17,6 +17,7 @@ from verticopula.data.tables import AlignedTable
 from verticopula.privacy.accounting import Coins, composed_epsilon
 from verticopula.privacy.noise import Noise
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.release_control import ReleaseControl
 from verticopula.protocol.rank_messages import ColumnQuery, ReleaseReply, ReleaseRequest
 from verticopula.schema.columns import Column
 from verticopula.stats.binomial_ranks import draw_binomial_ranks
@@ -92,7 +93,7 @@ def redrawn_after_a_restart(values: Floats, noise: Noise) -> Any:
     looks = []
     table = AlignedTable(FEDERATION.party("left"), {"y": EncodedColumn(values, np.ones(values.size, dtype=bool))})
     for start in ("first", "second"):
-        party = LocalParty(table, noise=noise)
+        party = LocalParty(ReleaseControl(table, noise))
         # Fresh coins, as a restarted process has: they are keyed by the study's name.
         reply = party.handle(ReleaseRequest(start, "vcds", "exact", (ColumnQuery("y", COMPARISON, CELLS),)))
         assert isinstance(reply, ReleaseReply)

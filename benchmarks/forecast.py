@@ -36,6 +36,7 @@ from verticopula.forecasting.forecast import forecast
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.release_control import ReleaseControl
 from verticopula.protocol.shared_rounds import collect
 from verticopula.schema.columns import ColumnKey
 from verticopula.stats.margin_cells import from_unit
@@ -70,7 +71,9 @@ def fit_both(design: Design, truth: Truth, seed: int, study: str = "forecast", s
     """Both methods on the same releases, as the parties make them; `study` and `stream` go into the seeds."""
     aligned = align_tables(truth.federation, draw_tables(design, truth, np.random.default_rng([seed, stream])))
     request = StudyBudget.build(truth.federation, unit=design.unit, epsilon=design.epsilon, delta=DELTA)
-    parties = {name: LocalParty(table, SeededNoise(seed).derive(name)) for name, table in aligned.items()}
+    parties = {
+        name: LocalParty(ReleaseControl(table, SeededNoise(seed).derive(name))) for name, table in aligned.items()
+    }
     rounds = collect(truth.federation, request, study, "refined")
     released = drive(rounds, InProcessTransport(parties)).release
     pairs = correlate_pairs(released)

@@ -17,6 +17,7 @@ from verticopula.data.tables import AlignedTable, align_tables
 from verticopula.privacy.budget import StudyBudget, coins_per_comparison
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.release_control import ReleaseControl
 from verticopula.protocol.shared_rounds import collect
 from verticopula.schema.federation import Federation
 from verticopula.stats.copula import latent_count
@@ -38,7 +39,7 @@ def release(federation: Federation, tables: Tables, *, sampler: str = "exact") -
     """What the coordinator starts from."""
     request = StudyBudget.build(federation, unit=UNIT, epsilon=EPSILON, delta=None, sampler=sampler)
     aligned = align_tables(federation, tables, need_overlap=False)
-    parties = {name: LocalParty(table, noise=SecureNoise()) for name, table in aligned.items()}
+    parties = {name: LocalParty(ReleaseControl(table, SecureNoise())) for name, table in aligned.items()}
     return drive(collect(federation, request, "benchmark", "refined"), InProcessTransport(parties)).release
 
 

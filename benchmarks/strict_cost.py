@@ -27,6 +27,8 @@ from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SecureNoise
 from verticopula.protocol.coordinator_side import CoordinatorSide
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.membership import Membership
+from verticopula.protocol.party.release_control import ReleaseControl
 from verticopula.protocol.strict_messages import SumsKeyRequest, SumsProofRequest, SumsRequest, SumsShareRequest
 from verticopula.protocol.strict_method import strict
 from verticopula.transport.delivery import drive
@@ -44,7 +46,7 @@ def meter(study: SmeStudy) -> Metered:
     aligned = align_tables(federation, study.tables, need_overlap=False)
     common = shared_authenticity(bytes(32))
     parties = {
-        name: LocalParty(table, noise=SecureNoise(), authenticity=common, federation=federation)
+        name: LocalParty(ReleaseControl(table, SecureNoise()), membership=Membership(federation, common))
         for name, table in aligned.items()
     }
     metered = Metered(parties)

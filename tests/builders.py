@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tests.study_parties import make_study_party
 from verticopula import Federation, NotPrivateWarning, Synthesizer
 from verticopula.data.column_encoding import EncodedColumn
 from verticopula.data.table_source import federation_sources, load_all
@@ -116,7 +117,7 @@ def make_party(
         c.name: EncodedColumn(np.asarray(values[c.name], dtype=np.float64), np.ones(len(values[c.name]), dtype=bool))
         for c in party.columns
     }
-    return LocalParty(
+    return make_study_party(
         AlignedTable(party, columns),
         noise=SecureNoise() if noise is None else noise,
         ledger=Ledger() if ledger is None else ledger,

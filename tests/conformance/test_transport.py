@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from tests.network.harness import Net
+from tests.study_parties import make_study_party
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.data.tables import align_tables
 from verticopula.errors import NotPrivateWarning, PartyUnavailable, PolicyRefused, ProtocolError, VersionMismatch
@@ -63,7 +64,7 @@ def tables() -> dict[str, pl.DataFrame]:
 
 def parties(seed: int = 0) -> dict[str, LocalParty]:
     aligned = align_tables(FEDERATION, tables())
-    return {name: LocalParty(table, SeededNoise(seed).derive(name)) for name, table in aligned.items()}
+    return {name: make_study_party(table, SeededNoise(seed).derive(name)) for name, table in aligned.items()}
 
 
 def run(transport: Transport, study: str = "study", context: StudyContext = NO_CONTEXT) -> FitResult:
@@ -260,7 +261,7 @@ def test_a_party_refuses_another_message_version() -> None:
 
 def test_who_has_a_value_in_an_unshared_column_is_not_told() -> None:
     party = parties()["a"]
-    party.policy = Policy(columns=("something else",))
+    party.control.policy = Policy(columns=("something else",))
     with pytest.raises(PolicyRefused, match="does not share column 'y'"):
         party.handle(PresenceRequest("s", "vcds"))
 

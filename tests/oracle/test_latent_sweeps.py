@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import norm
 
 from experiments.designs import SimulationDesign, make_complete, mask_mcar
+from tests.study_parties import make_study_party
 from verticopula.data.tables import align_tables
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SeededNoise
-from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.shared_rounds import collect
 from verticopula.stats import latent_draws
 from verticopula.stats.latent_draws import CellEvidence, ReadingEvidence, sweep_latents
@@ -77,7 +77,7 @@ def test_evidence_of_a_release_without_noise_gives_everybody_their_own_category(
     federation = data.federation()
     request = StudyBudget.build(federation, unit="variable", epsilon=70.0, delta=None)
     parties = {
-        name: LocalParty(table, noise=SeededNoise(8))
+        name: make_study_party(table, noise=SeededNoise(8))
         for name, table in align_tables(federation, data.tables(observed)).items()
     }
     released = drive(collect(federation, request, "test", "refined"), InProcessTransport(parties)).release

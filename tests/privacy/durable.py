@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from tests.builders import CONTINUOUS, identify, make_federation
+from tests.study_parties import make_study_party
 from verticopula.data.column_encoding import EncodedColumn
 from verticopula.data.tables import AlignedTable
 from verticopula.privacy.noise import SecureNoise
-from verticopula.protocol.party.charging import Charging
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.party_store import StudyStores
 from verticopula.protocol.party.rank_handler import RankHandler
@@ -51,9 +51,9 @@ def make(vault: Vault, name: str = "left", **settings: Any) -> LocalParty:
         "noise": SecureNoise(),
         "ledger": vault.ledger,
         "stores": StudyStores(vault.replies, vault.fits),
-        "charging": Charging(TableAccount(identify(vault, (f"s{i}" for i in range(N))), {})),
+        "account": TableAccount(identify(vault, (f"s{i}" for i in range(N))), {}),
     }
-    return LocalParty(AlignedTable(federation(name).party(name), columns), **{**given, **settings})
+    return make_study_party(AlignedTable(federation(name).party(name), columns), **{**given, **settings})
 
 
 def die(*args: object, **kwargs: object) -> Any:

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tests.builders import CONTINUOUS, make_federation, make_tables
+from tests.study_parties import make_study_party
 from verticopula.data.tables import align_tables
 from verticopula.errors import PartyUnavailable
 from verticopula.mpc.sealed_messages import shared_authenticity
@@ -94,7 +95,7 @@ def parties(
 ) -> dict[str, LocalParty]:
     chosen = dict.fromkeys(("hub", "north", "south"), ALLOWED) | dict(policies or {})
     return {
-        name: LocalParty(
+        name: make_study_party(
             table,
             noise=Untouchable(),
             ledger=Ledger(),
@@ -125,4 +126,4 @@ class Watched(InProcessTransport):
 
 
 def entries(members: Mapping[str, LocalParty]) -> list[tuple[str, str]]:
-    return [(e.party, e.column) for p in members.values() for e in p.ledger]
+    return [(e.party, e.column) for p in members.values() for e in p.control.ledger]

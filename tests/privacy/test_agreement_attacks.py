@@ -168,7 +168,12 @@ def test_completed_comparisons_count_at_client_and_variable() -> None:
     item = Imputation("hiv", float(proposal.ranks[1]), none, none, codes)
     reply: Any = members["clinic"].handle(CompletedRanksRequest("study", "ievcds", "exact", 2, (item,)))
     seen = masks[made.keys[1]]
-    truth = members["clinic"]._party(ReleaseRequest("study", "ievcds", "exact", ())).table.columns["hiv"].values[seen]
+    truth = (
+        members["clinic"]
+        ._party(ReleaseRequest("study", "ievcds", "exact", ()))
+        .control.table.columns["hiv"]
+        .values[seen]
+    )
     highest = np.argsort(-reply.ranks[0][seen, 0])[: int(truth.sum())]
     assert truth[highest].sum() == truth.sum()  # the attack; its price is what must follow
     assert party_epsilons(list(members["clinic"].vault.ledger), 1e-6).client > 10.0
@@ -357,7 +362,7 @@ def test_a_response_is_asked_for_once() -> None:
 def test_a_policy_that_forbids_exact_values_ends_a_regression() -> None:
     vault = MemoryVault()
     one = exact_fit(vault, lambda: 1e9)
-    one._parties["study"].policy = Policy(methods=("strict",))
+    one._parties["study"].control.policy = Policy(methods=("strict",))
     with pytest.raises(PolicyRefused, match="raw-glm"):
         one.handle(step(1))
 
@@ -365,7 +370,7 @@ def test_a_policy_that_forbids_exact_values_ends_a_regression() -> None:
 def test_a_policy_that_stops_sharing_a_column_ends_a_regression() -> None:
     """The column was asked for, and has not left yet."""
     one = exact_fit(MemoryVault(), lambda: 1e9)
-    one._parties["study"].policy = Policy(methods=("raw-glm",), columns=("y",))
+    one._parties["study"].control.policy = Policy(methods=("raw-glm",), columns=("y",))
     with pytest.raises(PolicyRefused, match="does not share column 'a'"):
         one.handle(step(1))
 

@@ -104,8 +104,10 @@ def test_a_reply_holds_ranks_and_counts_only() -> None:
             assert np.issubdtype(array.dtype, np.integer)  # no float ever leaves
             assert not np.any(array == NUMBER)
     with np.printoptions(threshold=np.inf):
-        assert_clean(repr(reply) + repr(party) + repr(party.table) + repr(party.table.columns["y"]))
-        assert_clean(str(party) + repr(list(party.ledger)) + json.dumps([dataclasses.asdict(e) for e in party.ledger]))
+        assert_clean(repr(reply) + repr(party) + repr(party.control))
+        assert_clean(repr(party.control.table) + repr(party.control.table.columns["y"]))
+        ledger = list(party.control.ledger)
+        assert_clean(str(party) + repr(ledger) + json.dumps([dataclasses.asdict(e) for e in ledger]))
 
 
 def broken(what: str) -> dict[str, pl.DataFrame]:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.builders import unit_of
 from tests.privacy.test_canary import COUNT, NUMBER, N, assert_clean, federation, tables
+from tests.study_parties import make_study_party
 from verticopula import Policy, Synthesizer
 from verticopula.data.tables import align_tables
 from verticopula.errors import AlignedWarning, VerticopulaError
@@ -114,8 +115,8 @@ def test_refusals_quote_no_cell(method: str, policy: Policy) -> None:
 )
 def test_refused_completions_quote_no_cell(item: Imputation) -> None:
     table = align_tables(federation(), with_blocks_missing())["right"]
-    party = LocalParty(table, noise=SecureNoise(), ledger=Ledger())
+    party = make_study_party(table, noise=SecureNoise(), ledger=Ledger())
     with pytest.raises(VerticopulaError) as caught:
         party.handle(CompletedRanksRequest("s", "ievcds", "exact", 2, (item,)))
     assert_clean(str(caught.value))
-    assert not len(party.ledger)
+    assert not len(party.control.ledger)

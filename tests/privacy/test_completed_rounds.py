@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tests.agreements import bare_proposal
 from tests.builders import CONTINUOUS, fit_seeded, make_federation
 from tests.oracle.naive import comparison_probabilities, largest_log_ratio, rank_distribution
+from tests.study_parties import make_study_party
 from verticopula import Federation, Policy, Synthesizer
 from verticopula.data.column_encoding import EncodedColumn
 from verticopula.data.tables import AlignedTable
@@ -71,7 +72,7 @@ def federation() -> Federation:
 def party(noise: Noise | None = None, policy: Policy | None = None, seen: NDArray[np.bool_] = SEEN) -> LocalParty:
     values = {"a": np.linspace(-1, 1, N), "b": np.arange(N) % 2, "c": np.arange(N) % 3}
     columns = {name: EncodedColumn(np.asarray(v, dtype=np.float64), seen.copy()) for name, v in values.items()}
-    return LocalParty(
+    return make_study_party(
         AlignedTable(federation().party("left"), columns),
         noise=SecureNoise() if noise is None else noise,
         ledger=Ledger(),
@@ -110,7 +111,7 @@ def test_a_completed_column_is_charged_for_everybody_and_once_more_for_the_missi
     local = party()
     local.handle(request(sampler=sampler))
     missing = int((~SEEN).sum())
-    for entry in local.ledger:
+    for entry in local.control.ledger:
         column = federation().party("left").column(entry.column)
         per_comparison = coins_per_comparison(column, sampler)
         assert entry.what == "ranks"
@@ -118,7 +119,7 @@ def test_a_completed_column_is_charged_for_everybody_and_once_more_for_the_missi
         assert entry.epsilon == 0.5 * (1 + 2 * missing)  # all comparisons with values that the coordinator knows
         assert entry.coins_count == per_comparison * (N - 1 + missing)
         assert entry.coins_epsilon == pytest.approx(0.5 / per_comparison)
-    assert [entry.column for entry in local.ledger] == ["a", "b", "c"]
+    assert [entry.column for entry in local.control.ledger] == ["a", "b", "c"]
 
 
 def changed_comparisons(before: Floats, after: Floats) -> int:
@@ -267,7 +268,7 @@ def test_the_same_request_is_charged_once_and_answered_alike(noise: Noise | None
     first, second = (answered(local.handle(request())) for _ in range(2))
     for one, two in zip(first.ranks, second.ranks, strict=True):
         np.testing.assert_array_equal(one, two)
-    assert len(local.ledger) == 3
+    assert len(local.control.ledger) == 3
     assert [r.shape for r in first.ranks] == [(N, 1), (N, 1), (N, 3)]
 
 
@@ -288,7 +289,7 @@ def test_any_change_to_a_request_is_a_new_release(changed: CompletedRanksRequest
     local = party()
     local.handle(request())
     local.handle(changed)
-    assert len(local.ledger) == 6
+    assert len(local.control.ledger) == 6
 
 
 def test_rounds_do_not_share_coins() -> None:
@@ -337,7 +338,7 @@ def test_a_hostile_completion_is_refused_before_anything_is_drawn_or_charged(wha
     local = party(Untouchable())
     with pytest.raises(PolicyRefused, match="left"):
         local.handle(request(HOSTILE[what]))
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 @pytest.mark.parametrize(
@@ -353,7 +354,7 @@ def test_a_request_is_refused_as_a_whole(bad: CompletedRanksRequest) -> None:
     local = party(Untouchable())
     with pytest.raises(PolicyRefused):
         local.handle(bad)
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 @pytest.mark.parametrize("codes", [np.zeros(3), np.full(8, math.nan), np.full(8, 1e300)], ids=["few", "nan", "far"])
@@ -361,14 +362,14 @@ def test_codes_for_a_continuous_column_are_refused(codes: Any) -> None:
     local = party(Untouchable())
     with pytest.raises(PolicyRefused):
         local.handle(request(imputation("a", codes=codes)))
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 def test_too_few_observed_subjects_are_too_few_in_a_completed_column_too() -> None:
     local = party(Untouchable(), Policy(min_subjects=N - 1))  # only 16 have a value
     with pytest.raises(PolicyRefused, match="fewer"):
         local.handle(request())
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 @pytest.mark.parametrize(
@@ -378,7 +379,7 @@ def test_a_policy_covers_completed_columns(policy: Policy) -> None:
     local = party(Untouchable(), policy)
     with pytest.raises(PolicyRefused):
         local.handle(request())
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 def test_a_cap_holds_however_many_rounds_are_asked_for() -> None:
@@ -388,7 +389,7 @@ def test_a_cap_holds_however_many_rounds_are_asked_for() -> None:
     local.handle(request(round_number=3))
     with pytest.raises(BudgetExceeded, match="nothing was drawn"):
         local.handle(request(round_number=4))
-    assert len(local.ledger) == 6
+    assert len(local.control.ledger) == 6
 
 
 @pytest.mark.parametrize(

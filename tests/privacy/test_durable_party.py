@@ -20,6 +20,7 @@ import pytest
 from tests.builders import CONTINUOUS, identify, make_federation
 from tests.members import MemoryBlobs
 from tests.privacy.durable import ENTRIES, OTHERS, POINTS, REQUEST, N, answer_and_die, make
+from tests.study_parties import make_study_party
 from verticopula.data.column_encoding import EncodedColumn
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import BudgetExceeded, LedgerError, PolicyRefused, ProtocolError
@@ -30,7 +31,6 @@ from verticopula.privacy.noise import Keystream, SecureNoise
 from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.statement import party_epsilons
 from verticopula.protocol.messages import Reply, Request, fingerprint
-from verticopula.protocol.party.charging import Charging
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.party_store import StudyStores
 from verticopula.protocol.rank_messages import ReleaseReply, ReleaseRequest
@@ -181,7 +181,7 @@ def test_another_price_is_charged(tmp_path: Path) -> None:
     """Recorded for fewer subjects, and then the table changed: what was paid does not cover it."""
     with Vault.open(tmp_path) as vault:
         party = make(vault, noise=Untouchable())
-        party.table.columns["a"].observed[:10] = False
+        party.control.table.columns["a"].observed[:10] = False
         with pytest.raises(Touched):
             party.handle(REQUEST)
         make(vault).handle(REQUEST)
@@ -236,16 +236,14 @@ def test_a_cap_holds_whatever_the_party_is_called(tmp_path: Path) -> None:
             with pytest.raises(BudgetExceeded, match="nothing was drawn"):
                 make(vault, name, policy=policy, noise=Untouchable()).handle(replace(REQUEST, study="more"))
         other = identify(vault, (f"other{i}" for i in range(N)))
-        make(vault, "third", policy=policy, charging=Charging(TableAccount(other, {}))).handle(
-            replace(REQUEST, study="more")
-        )
-        assert {entry.table for entry in vault.ledger} == {other, make(vault).charging.account.table}
+        make(vault, "third", policy=policy, account=TableAccount(other, {})).handle(replace(REQUEST, study="more"))
+        assert {entry.table for entry in vault.ledger} == {other, make(vault).control.charging.account.table}
 
 
 def test_entries_of_nobody_s_table_count_for_the_party(tmp_path: Path) -> None:
     policy = Policy(caps=Caps(client=2.5 * PRICE))  # the other party's entry and a new one would still fit
     with Vault.open(tmp_path) as vault:
-        make(vault, charging=Charging(NO_ACCOUNT)).handle(REQUEST)
+        make(vault, account=NO_ACCOUNT).handle(REQUEST)
         make(vault, "right", policy=policy).handle(REQUEST)
         with pytest.raises(BudgetExceeded):
             make(vault, policy=policy).handle(replace(REQUEST, study="more"))
@@ -300,13 +298,13 @@ class Restarting:
             for j, column in enumerate(self._values[name].T)
         }
         vault = self._vaults[name]
-        return LocalParty(
+        return make_study_party(
             AlignedTable(self.federation.party(name), columns),
             noise=SecureNoise(),
             ledger=vault.ledger,
             policy=Policy(methods=(RAW_REGRESSION,)),
             stores=StudyStores(vault.replies, vault.fits),
-            charging=Charging(TableAccount(identify(vault, (f"s{i}" for i in range(ROWS))), {})),
+            account=TableAccount(identify(vault, (f"s{i}" for i in range(ROWS))), {}),
         )
 
     def deliver(self, requests: Mapping[str, Request]) -> dict[str, Reply]:
@@ -369,7 +367,7 @@ def test_a_fit_can_be_run_again_from_its_beginning(tmp_path: Path) -> None:
     for _ in range(2):
         parties.restart()
         assert [fingerprint(parties.parties["left"].handle(r)) for r in requests] == first
-    assert len(parties.parties["left"].ledger) == 3
+    assert len(parties.parties["left"].control.ledger) == 3
     parties.close()
 
 
@@ -394,7 +392,7 @@ def test_a_state_that_cannot_be_read_is_prepared_again(tmp_path: Path) -> None:
     with pytest.raises(ProtocolError, match="was not asked to prepare"):
         parties.parties["left"].handle(ask(1))
     assert fingerprint([parties.parties["left"].handle(request) for request in (design(), ask(0))][1]) == reply
-    assert len(parties.parties["left"].ledger) == 3
+    assert len(parties.parties["left"].control.ledger) == 3
     parties.close()
 
 
@@ -402,7 +400,7 @@ def test_a_policy_that_changed_is_obeyed(tmp_path: Path) -> None:
     parties = Restarting(tmp_path, 0)
     parties.parties["left"].handle(design())
     parties.restart()
-    parties.parties["left"].policy = Policy()
+    parties.parties["left"].control.policy = Policy()
     with pytest.raises(PolicyRefused, match="raw-glm"):
         parties.parties["left"].handle(ask(0))
     parties.close()

@@ -63,7 +63,7 @@ def released(party: LocalParty, asked: ReleaseRequest) -> ReleaseReply:
 
 
 def entry_of(party: LocalParty, column: str, what: str) -> Release:
-    (entry,) = (entry for entry in party.ledger if (entry.column, entry.what) == (column, what))
+    (entry,) = (entry for entry in party.control.ledger if (entry.column, entry.what) == (column, what))
     return entry
 
 
@@ -133,7 +133,7 @@ def test_marginals_have_the_noise_that_the_ledger_says() -> None:
             schema, cells = federation().party("left").column(column.column), column.cells
             exact = np.bincount(to_cells(held[column.column], schema, cells.size), minlength=cells.size)
             sizes[column.column] += np.abs(cells - exact)[: 1 if cells.size == 2 else None].tolist()
-    assert {entry.epsilon for entry in party.ledger if entry.what == "marginal"} == {epsilon}
+    assert {entry.epsilon for entry in party.control.ledger if entry.what == "marginal"} == {epsilon}
     for name, found in sizes.items():
         ratio = math.exp(-epsilon / (1.0 if name in ("binary", "two") else 2.0))  # P(k) is proportional to ratio^|k|
         mean, square = 2.0 * ratio / (1.0 - ratio**2), 2.0 * ratio / (1.0 - ratio) ** 2

@@ -36,6 +36,7 @@ from tests.privacy.member_study import (
     proposal_for,
     tables,
 )
+from tests.study_parties import make_study_party
 from verticopula import Federation, NotPrivateWarning, Policy, Synthesizer, VerticalGLM
 from verticopula.data.tables import align_tables
 from verticopula.errors import BudgetExceeded, PolicyRefused, ProtocolError, SettingsError, VersionMismatch
@@ -46,7 +47,6 @@ from verticopula.privacy.pricing import Pricing
 from verticopula.protocol.consent_messages import ConsentRequest, PresenceRequest
 from verticopula.protocol.messages import REPLY_KINDS, REQUEST_KINDS, Reply, Request
 from verticopula.protocol.party import member as member_module
-from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.member import Member
 from verticopula.protocol.rank_messages import ReleaseReply
 from verticopula.protocol.study_lifecycle import begin_study, close_study
@@ -100,7 +100,7 @@ def priced(entry: Any) -> tuple[Any, ...]:
 @pytest.mark.parametrize("select", ["bic", "cv"])
 def test_a_regression_over_members_equals_one_over_parties(select: str) -> None:
     parties = {
-        name: LocalParty(table, SeededNoise(0), policy=RAW)
+        name: make_study_party(table, SeededNoise(0), policy=RAW)
         for name, table in align_tables(federation(), tables()).items()
     }
     members = InProcessTransport(make_members(federation(), tables(), policy=RAW))

@@ -86,9 +86,9 @@ def test_the_same_request_gets_the_same_answer_and_is_charged_once() -> None:
     for one, two in zip(first.columns, second.columns, strict=True):
         np.testing.assert_array_equal(one.ranks, two.ranks)
         np.testing.assert_array_equal(one.cells, two.cells)
-    assert len(local.ledger) == 6
+    assert len(local.control.ledger) == 6
     other = released(local.handle(request(study="two")))
-    assert len(local.ledger) == 12
+    assert len(local.control.ledger) == 12
     assert any(not np.array_equal(o.ranks, f.ranks) for o, f in zip(other.columns, first.columns, strict=True))
 
 
@@ -106,21 +106,21 @@ def test_presence_says_who_is_observed_and_costs_nothing() -> None:
     reply = local.handle(PresenceRequest("one", "vcds"))
     assert isinstance(reply, PresenceReply)
     assert reply.observed.shape == (N, 3)
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 def test_the_ledger_says_what_was_spent() -> None:
     local = party()
     local.handle(request())
-    by_column = {(entry.column, entry.what): entry for entry in local.ledger}
+    by_column = {(entry.column, entry.what): entry for entry in local.control.ledger}
     assert by_column["a", "ranks"].coins_count == N - 1
     assert by_column["a", "ranks"].coins_epsilon == 0.5
     assert by_column["c", "ranks"].coins_count == 2 * (N - 1)
     assert by_column["c", "ranks"].coins_epsilon == 0.25
     assert by_column["b", "marginal"].coins_count == 1
     assert by_column["b", "marginal"].epsilon == 0.25
-    assert {entry.noise for entry in local.ledger} == {"secure"}
-    statement = state_privacy(local.ledger)
+    assert {entry.noise for entry in local.control.ledger} == {"secure"}
+    statement = state_privacy(local.control.ledger)
     assert statement.epsilon(Unit.VARIABLE) == pytest.approx(0.75)
     assert statement.epsilon(Unit.CLIENT) == pytest.approx(2.25)
     assert statement.epsilon(Unit.BLOCK) == statement.epsilon(Unit.PERSON) == statement.parties["left"].block
@@ -129,9 +129,9 @@ def test_the_ledger_says_what_was_spent() -> None:
 
 def test_a_seed_and_bounds_from_data_are_written_down() -> None:
     local = party(noise=SeededNoise(1))
-    local.bounds_from_data = True
+    local.control.bounds_from_data = True
     local.handle(request())
-    statement = state_privacy(local.ledger)
+    statement = state_privacy(local.control.ledger)
     assert not statement.is_private
     assert all(statement.epsilon(unit) == float("inf") for unit in Unit)
     assert len(statement.warnings) == 2
@@ -167,7 +167,7 @@ def test_a_failed_release_is_not_kept_as_an_answer() -> None:
     for _ in range(2):
         with pytest.raises(Touched):
             local.handle(request())
-    assert len(local.ledger) == 12  # both attempts are charged: the first may have been seen
+    assert len(local.control.ledger) == 12  # both attempts are charged: the first may have been seen
 
 
 # ---- refusals, all before anything is drawn or recorded ----------------------------------
@@ -196,7 +196,7 @@ def test_requests_that_make_no_sense_are_refused(bad: ReleaseRequest) -> None:
     local = party(noise=Untouchable())
     with pytest.raises(PolicyRefused):
         local.handle(bad)
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_policy_refuses(policy: Policy) -> None:
     local = party(noise=Untouchable(), policy=policy)
     with pytest.raises(PolicyRefused):
         local.handle(request())
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 @pytest.mark.parametrize("policy", [Policy(columns=()), Policy(methods=())], ids=["columns", "methods"])
@@ -231,7 +231,7 @@ def test_an_empty_list_allows_nothing(policy: Policy) -> None:
     for asked in (request(), PresenceRequest("one", "vcds")):
         with pytest.raises(PolicyRefused):
             local.handle(asked)
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 def test_who_has_a_value_in_a_column_that_is_not_shared_is_not_told() -> None:
@@ -248,7 +248,7 @@ def counted_after(times: int, unit: str) -> float:
     local = party()
     for k in range(times):
         local.handle(request(study=str(k)))
-    return float(getattr(capped_epsilons(local.ledger, 1e-6), unit))
+    return float(getattr(capped_epsilons(local.control.ledger, 1e-6), unit))
 
 
 @pytest.mark.parametrize("unit", ["variable", "client", "block", "person"])
@@ -278,14 +278,14 @@ def test_one_request_beyond_the_cap_is_refused_as_a_whole() -> None:
     local = party(noise=Untouchable(), policy=Policy(caps=Caps(client=2.0)))
     with pytest.raises(BudgetExceeded, match="nothing was drawn"):
         local.handle(request())
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 def test_the_binomial_sampler_is_charged_at_the_block() -> None:
     """The same epsilon per comparison, twice the coins of half the strength: cheaper per coin, more of them."""
     local = party()
     local.handle(request(columns="a", sampler="binomial"))
-    ranks = next(entry for entry in local.ledger if entry.what == "ranks")
+    ranks = next(entry for entry in local.control.ledger if entry.what == "ranks")
     assert (ranks.coins_epsilon, ranks.coins_count) == (0.25, 2 * (N - 1))
 
 
@@ -320,7 +320,7 @@ MET, PASSED = threading.Event(), list[int]()
 
 def test_two_requests_at_once_cannot_both_take_the_last_of_the_budget() -> None:
     local = party(noise=SecureNoise(), policy=MeetingPolicy(caps=Caps(client=3.0)))
-    local.ledger._lock = WatchedLock(MET)  # type: ignore[attr-defined]
+    local.control.ledger._lock = WatchedLock(MET)  # type: ignore[attr-defined]
     outcomes: list[str] = []
 
     def ask(study: str) -> None:
@@ -341,7 +341,7 @@ def test_two_requests_at_once_cannot_both_take_the_last_of_the_budget() -> None:
 def test_releases_are_immutable_records() -> None:
     local = party()
     local.handle(request())
-    entry = next(iter(local.ledger))
+    entry = next(iter(local.control.ledger))
     assert isinstance(entry, Release)
     with pytest.raises(AttributeError):
         entry.epsilon = 0.0  # type: ignore[misc]

@@ -17,8 +17,8 @@ from verticopula import Synthesizer
 from verticopula.errors import BudgetExceeded, PolicyRefused, SchemaError, SettingsError
 from verticopula.privacy.policy import Policy
 from verticopula.privacy.policy_file import PolicyFile
-from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.member import Member
+from verticopula.protocol.party.release_control import ReleaseControl
 from verticopula.storage.vault import Vault
 from verticopula.transport.in_process_transport import InProcessTransport
 
@@ -206,13 +206,13 @@ def test_rules_are_not_forgotten_by_way_of_a_table_in_between(path: Path, tmp_pa
 def test_a_policy_is_asked_again_when_a_release_is_recorded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tightened after consent and before the ledger: nothing is written."""
     members = make_members(path)
-    record = LocalParty._record
+    record = ReleaseControl.record
 
-    def late(self: LocalParty, *args: Any, **settings: Any) -> None:
+    def late(self: ReleaseControl, *args: Any, **settings: Any) -> None:
         path.write_text(f"{METHODS}[caps]\nclient = 0.1\n")
         record(self, *args, **settings)
 
-    monkeypatch.setattr(LocalParty, "_record", late)
+    monkeypatch.setattr(ReleaseControl, "record", late)
     with pytest.raises(BudgetExceeded, match="'bank'"):
         study(members)
     assert len(members["bank"].vault.ledger) == 0

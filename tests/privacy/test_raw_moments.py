@@ -32,6 +32,7 @@ from tests.privacy.raw_study import (
     parties,
     tables,
 )
+from tests.study_parties import make_study_party
 from verticopula import Federation, Policy, VerticalGLM
 from verticopula.data.tables import align_tables
 from verticopula.errors import PolicyRefused, ProtocolError, SettingsError
@@ -128,7 +129,7 @@ def test_the_coordinator_has_the_second_moments_of_the_joined_rows(folds: Any) -
 def test_columns_of_any_size_vary(size: float) -> None:
     """Squares of such numbers are 0 or infinite, and a column must not be taken for a constant without a word."""
     members, plain = parties(), gather(parties())
-    members["north"].table.columns["a"].values[:] *= size / 8.0
+    members["north"].control.table.columns["a"].values[:] *= size / 8.0
     found = gather(members)
     np.testing.assert_allclose(found.products, plain.products, atol=1e-5)
     np.testing.assert_allclose(found.scale[1] / (size / 8.0), plain.scale[1], rtol=1e-12)
@@ -326,14 +327,14 @@ def test_small_folds_are_refused_before_anything_is_asked_for() -> None:
 
 def test_a_constant_response_says_so() -> None:
     members = parties()
-    members["hub"].table.columns["y"].values[:] = 1.0
+    members["hub"].control.table.columns["y"].values[:] = 1.0
     with pytest.raises(SettingsError, match="constant"):
         VerticalGLM().fit_transport(Watched(members), federation())
 
 
 def test_a_party_without_a_key_to_sign_with_sends_nothing() -> None:
     members = parties()
-    mute = LocalParty(members["north"].table, noise=Untouchable(), policy=ALLOWED)
+    mute = make_study_party(members["north"].control.table, noise=Untouchable(), policy=ALLOWED)
     with pytest.raises(ProtocolError, match="no key to sign with"):
         mute.handle(MomentsKeyRequest("s"))
 
@@ -390,7 +391,7 @@ def two_columns(first: Any, second: Any) -> LocalParty:
     y = np.random.default_rng(2).normal(size=100)
     frames = make_tables(made, {"y": y, "f": np.array(first), "g": np.array(second)})
     table = align_tables(made, frames)["right"]
-    return LocalParty(table, Untouchable(), policy=ALLOWED, authenticity=shared_authenticity(b"k" * 16))
+    return make_study_party(table, Untouchable(), policy=ALLOWED, authenticity=shared_authenticity(b"k" * 16))
 
 
 @pytest.mark.parametrize(("size", "difference"), [(1.0, 1.0), (1e-6, 1.0), (1.0, 1e-5)])
@@ -410,7 +411,7 @@ def test_columns_that_are_equal_but_for_one_person_are_not_summed(size: float, d
             continue
         with pytest.raises(PolicyRefused, match="one subject stands out in a combination of its columns"):
             party.handle(request)
-        assert len(party.ledger) == 0
+        assert len(party.control.ledger) == 0
 
 
 def test_a_party_expands_no_more_columns_than_the_federation_has() -> None:
@@ -475,7 +476,7 @@ def test_no_two_parties_are_told_that_a_third_one_has_no_columns() -> None:
     made = make_federation({name: {one: {"kind": "binary"} for one in own} for name, own in columns.items()})
     frames = make_tables(made, {one: rng.integers(0, 2, 72) for own in columns.values() for one in own})
     members = {
-        name: LocalParty(
+        name: make_study_party(
             table,
             noise=Untouchable(),
             policy=ALLOWED,
@@ -509,7 +510,8 @@ def test_a_study_of_too_few_subjects_for_its_columns_is_not_asked_for() -> None:
     rng = np.random.default_rng(0)
     frames = make_tables(made, {"y": rng.normal(size=60), **{name: rng.integers(0, 2, 60) for name in wide}})
     members = {
-        name: LocalParty(table, SecureNoise(), policy=ALLOWED) for name, table in align_tables(made, frames).items()
+        name: make_study_party(table, SecureNoise(), policy=ALLOWED)
+        for name, table in align_tables(made, frames).items()
     }
     with pytest.raises(SettingsError, match="over at least 93 subjects"):
         VerticalGLM().fit_transport(InProcessTransport(members), made)
@@ -521,7 +523,7 @@ def test_one_request_is_tried_in_a_study_though_it_is_refused() -> None:
     one = agreed(MOMENTS_VARIANT)
     one.policy = Policy(methods=("raw-glm",), min_subjects=40)
     study_party = one._party(MomentsKeyRequest("study"))
-    study_party.policy = one.policy
+    study_party.control.policy = one.policy
     with pytest.raises(PolicyRefused, match="ask for fewer folds"):
         one.handle(own_request(one, folds=np.arange(60) % 2))
     assert len(one.vault.ledger) == 0
@@ -579,7 +581,7 @@ def test_who_has_another_certificate_of_the_federation_is_no_party(tmp_path: Pat
     made = Federation.from_dict({**federation().to_dict(), "network": {"host": "localhost"}})
     kits = {one.folder.name: one for one in provision(made, tmp_path / "kits")}
     table = align_tables(made, tables())["north"]
-    party = LocalParty(
+    party = make_study_party(
         table,
         noise=Untouchable(),
         policy=ALLOWED,
@@ -591,7 +593,7 @@ def test_who_has_another_certificate_of_the_federation_is_no_party(tmp_path: Pat
     intruder = channel_of(name, certificate_authenticity(kits[kit])).sign_public_key()
     with pytest.raises(ProtocolError, match="keys are those of the federation's parties"):
         party.handle(MomentsRequest("study", None, SUBJECTS, None, (own.key, intruder)))
-    assert len(party.ledger) == 0
+    assert len(party.control.ledger) == 0
 
 
 def test_who_consented_to_columns_sends_no_second_moments() -> None:
@@ -734,7 +736,7 @@ def test_another_table_has_another_mask() -> None:
     members = parties()
     request = request_for(members, "north")
     before = own_of(members["north"], request)
-    members["north"].table.columns["a"].values[0] += 1.0
+    members["north"].control.table.columns["a"].values[0] += 1.0
     after = own_of(members["north"], request)
     moved = (after.masked - before.masked) % PRIME
     assert (moved != 0).mean() > 0.99

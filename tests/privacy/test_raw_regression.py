@@ -22,6 +22,7 @@ from tests.privacy.raw_study import (
     parties,
     tables,
 )
+from tests.study_parties import make_study_party
 from verticopula import VerticalGLM
 from verticopula.data.tables import align_tables
 from verticopula.errors import (
@@ -37,7 +38,6 @@ from verticopula.privacy.policy import Caps, Policy
 from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.consent_messages import PresenceReply
 from verticopula.protocol.messages import Reply
-from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.regression_messages import DesignReply, EnteringColumnsReply
 from verticopula.schema.methods import RAW_REGRESSION
 from verticopula.schema.units import Unit
@@ -148,7 +148,7 @@ def test_every_used_column_and_the_response_are_in_the_ledger_as_infinite(
     model = VerticalGLM(family, select=select, n_strengths=8)
     model.fit_transport(Watched(members), federation(), response=response, study="raw")
     assert sorted(entries(members)) == sorted((k.party, k.column) for k in federation().keys)
-    everything = [entry for p in members.values() for entry in p.ledger]
+    everything = [entry for p in members.values() for entry in p.control.ledger]
     for entry in everything:
         assert (entry.what, entry.epsilon, entry.coins_epsilon, entry.study) == (what, math.inf, math.inf, "raw")
         assert entry.n_subjects == complete_cases()["hub"].height
@@ -163,14 +163,14 @@ def test_a_cross_validation_is_written_down_for_every_column_too() -> None:
     members = parties()
     VerticalGLM(select="cv", folds=3, n_strengths=4).fit_transport(Watched(members), federation())
     assert set(entries(members)) == {(k.party, k.column) for k in federation().keys}
-    assert all(entry.epsilon == math.inf for p in members.values() for entry in p.ledger)
+    assert all(entry.epsilon == math.inf for p in members.values() for entry in p.control.ledger)
 
 
 def test_what_was_spent_stays_spent() -> None:
     """After exact values nothing more fits under a cap, however small."""
     members = parties()
     VerticalGLM().fit_transport(Watched(members), federation())
-    spent = list(members["north"].ledger)
+    spent = list(members["north"].control.ledger)
     with pytest.raises(BudgetExceeded, match="infinite"):
         Policy(methods=("vcds",), caps=Caps(client=1e6)).check("north", "vcds", [], spent)
 
@@ -229,7 +229,7 @@ def test_too_few_complete_cases() -> None:
     frames = tables()
     frames["north"] = frames["north"][10:12]  # south lacks a cell of one of the two
     members = {
-        name: LocalParty(table, noise=Untouchable(), ledger=Ledger(), policy=ALLOWED)
+        name: make_study_party(table, noise=Untouchable(), ledger=Ledger(), policy=ALLOWED)
         for name, table in align_tables(federation(), frames, need_overlap=False).items()
     }
     with pytest.raises(ProtocolError, match="fewer than two subjects"):
@@ -318,7 +318,7 @@ def test_nothing_but_the_answers_shows_a_planted_value(caplog: pytest.LogCapture
         model = VerticalGLM().fit_transport(InProcessTransport(members), federation())
     assert any("releases recorded" in record.getMessage() for record in caplog.records)
     shown = [record.getMessage() + str(record.__dict__) for record in caplog.records]
-    shown += [repr(p) + repr(p.table) + repr(list(p.ledger)) for p in members.values()]
+    shown += [repr(p) + repr(p.control.table) + repr(list(p.control.ledger)) for p in members.values()]
     shown += [str(model.summary()), model.summary().to_page(), repr(model)]
     for digits in range(4, 10):
         assert f"{NUMBER:.{digits}f}"[:-1] not in "".join(shown)

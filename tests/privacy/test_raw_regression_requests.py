@@ -64,9 +64,9 @@ def test_requests_before_a_design_are_refused(opened: str) -> None:
     local = north()
     if opened != "nothing":
         local.handle(design(study="t") if opened == "another study" else design(fit="fold 0"))
-    before = len(local.ledger)
+    before = len(local.control.ledger)
     assert_refused(local, ask())
-    assert len(local.ledger) == before
+    assert len(local.control.ledger) == before
 
 
 def test_a_request_for_a_fit_that_was_closed_is_refused() -> None:
@@ -98,7 +98,7 @@ def test_a_request_for_a_fit_that_was_closed_is_refused() -> None:
 def test_designs_that_are_refused_cost_nothing(changes: dict[str, Any]) -> None:
     local = north()
     assert_refused(local, design(**changes))
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 NUMBERS_FOR_A_MASK = "a mask's type is not looked at: whole numbers pick subjects, others end in an IndexError"
@@ -110,7 +110,7 @@ def test_numbers_for_a_mask_are_refused(what: str, values: Any) -> None:
     """Whole numbers would pick one subject as often as there are rows, past the policy's `min_subjects`."""
     local = north(Policy(methods=(RAW_REGRESSION,), min_subjects=50))
     assert_refused(local, design(subjects=values) if what == "design" else ResponseRequest("s", "a", values))
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_numbers_for_a_mask_are_refused(what: str, values: Any) -> None:
 def test_designs_that_make_no_sense_cost_nothing(changes: dict[str, Any]) -> None:
     local = north()
     assert_refused(local, design(**changes))
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 @pytest.mark.parametrize(
@@ -175,14 +175,14 @@ def test_nothing_exact_without_permission(policy: Policy, request_: Any) -> None
     local = north(policy)
     with pytest.raises(PolicyRefused, match="raw-glm"):
         local.handle(request_)
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 @pytest.mark.parametrize("column", ["zz", "y", ""])
 def test_a_response_that_the_party_does_not_hold(column: str) -> None:
     local = north()
     assert_refused(local, ResponseRequest("s", column, np.arange(N) < 80))
-    assert len(local.ledger) == 0
+    assert len(local.control.ledger) == 0
 
 
 @pytest.mark.parametrize(
@@ -203,16 +203,16 @@ def test_the_same_request_is_answered_again_and_charged_once() -> None:
     assert isinstance(first, ResponseReply)
     assert isinstance(second, ResponseReply)
     np.testing.assert_array_equal(first.values, second.values)
-    assert len(local.ledger) == 1
+    assert len(local.control.ledger) == 1
     one, two = (local.handle(design()) for _ in range(2))
     assert isinstance(one, DesignReply)
     assert fingerprint(one) == fingerprint(two)
-    assert len(local.ledger) == 3
+    assert len(local.control.ledger) == 3
     third, fourth = (local.handle(ask()) for _ in range(2))
     assert isinstance(third, EnteringColumnsReply)
     assert third.groups.tolist() == [0, 1]
     assert fingerprint(third) == fingerprint(fourth)
-    assert len(local.ledger) == 3
+    assert len(local.control.ledger) == 3
 
 
 def test_a_late_copy_of_a_design_is_charged_once_and_a_refused_one_closes_nothing() -> None:
@@ -221,5 +221,5 @@ def test_a_late_copy_of_a_design_is_charged_once_and_a_refused_one_closes_nothin
     first = local.handle(ask())
     local.handle(design())
     assert_refused(local, design(columns=("zz",)))
-    assert len(local.ledger) == 2
+    assert len(local.control.ledger) == 2
     assert fingerprint(local.handle(ask())) == fingerprint(first)

@@ -15,12 +15,12 @@ from tests.builders import identify
 from tests.members import KEY
 from tests.network.harness import small_federation, small_tables
 from tests.secure.sums_world import Recorded
+from tests.study_parties import make_study_party
 from verticopula.data.tables import align_tables
 from verticopula.mpc.sealed_messages import shared_authenticity
 from verticopula.mpc.sums_plan import SumsPlan, features_of_cells
 from verticopula.privacy.budget import StudyBudget
 from verticopula.privacy.noise import SecureNoise, SeededNoise
-from verticopula.protocol.party.charging import Charging
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.party_store import StudyStores
 from verticopula.protocol.strict_method import StrictReleases, open_all
@@ -54,9 +54,9 @@ def make_parties(
         if vaults is not None:
             vault = vaults[name]
             account = TableAccount(identify(vault, tables[name]["subject_id"].to_list()), {})
-            settings |= {"ledger": vault.ledger, "stores": StudyStores.of(vault), "charging": Charging(account)}
+            settings |= {"ledger": vault.ledger, "stores": StudyStores.of(vault), "account": account}
         settings |= {"authenticity": shared_authenticity(KEY), "federation": federation}
-        found[name] = LocalParty(table, **{**settings, **(own or {}).get(name, {})})
+        found[name] = make_study_party(table, **{**settings, **(own or {}).get(name, {})})
     return found
 
 
@@ -89,7 +89,7 @@ def same(first: StrictReleases, second: StrictReleases) -> bool:
 def cells_of(party: LocalParty, plan: SumsPlan) -> NDArray[np.int64]:
     """The cells that a party shares, which nobody but a test can have."""
     handler = party._strict
-    return pool_cells(plan, handler.name, handler.table)
+    return pool_cells(plan, handler.name, handler.control.table)
 
 
 def integers_of(party: LocalParty, plan: SumsPlan) -> NDArray[np.int64]:

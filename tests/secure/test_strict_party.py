@@ -109,7 +109,7 @@ def test_a_review_prices_margins_and_openings_and_spends_nothing() -> None:
     cap = gaussian.gaussian_epsilon(mu, 1e-6)
     generous = party(policy=Policy(methods=("strict",), caps=Caps(block=cap * (1 + 1e-9))))
     generous.handle(asked)
-    assert len(generous.ledger) == 0
+    assert len(generous.control.ledger) == 0
     with pytest.raises(BudgetExceeded, match=r"'left': epsilon per block.*nothing was drawn"):
         party(policy=Policy(methods=("strict",), caps=Caps(block=cap * (1 - 1e-6)))).handle(asked)
 
@@ -133,7 +133,7 @@ def test_orders_that_do_not_fit_are_refused(orders: tuple[MarginQuery, ...]) -> 
     if [order.column for order in orders] == [order.column for order in ORDERS]:  # a proposal names no columns
         with pytest.raises(PolicyRefused, match="'left'"):
             here.handle(consent(orders, 0.1))
-    assert len(here.ledger) == 0
+    assert len(here.control.ledger) == 0
 
 
 @pytest.mark.parametrize("mu", [0.0, -1.0, math.nan, math.inf])
@@ -168,19 +168,19 @@ def test_margins_are_on_the_ledger_before_they_are_drawn_and_made_once() -> None
 
     class Watching(NoNoise):
         def discrete_gaussian(self, values: Any, scale: float, *label: str) -> Any:
-            known.append(len(here.ledger))
+            known.append(len(here.control.ledger))
             return super().discrete_gaussian(values, scale, *label) + np.random.default_rng().integers(99)
 
     here = party(noise=Watching())
     first, again = here.handle(MARGINS), here.handle(MARGINS)
     assert encode(first) == encode(again)
     assert known == [2, 2]
-    assert [(e.column, e.what) for e in here.ledger] == [("y", "marginal"), ("x1", "marginal")]
+    assert [(e.column, e.what) for e in here.control.ledger] == [("y", "marginal"), ("x1", "marginal")]
     with pytest.raises(ProtocolError, match="margins in this study already"):
         here.handle(replace(MARGINS, queries=(MarginQuery("y", 50.0), MarginQuery("x1", 70.0))))
-    assert len(here.ledger) == 2
+    assert len(here.control.ledger) == 2
     here.handle(replace(MARGINS, study="another"))
-    assert len(here.ledger) == 4
+    assert len(here.control.ledger) == 4
 
 
 def test_two_cells_say_one_number() -> None:
@@ -196,11 +196,11 @@ def test_two_cells_say_one_number() -> None:
 def test_the_ledgers_say_what_was_opened_at_every_unit() -> None:
     parties = make_parties()
     opened = release(parties)
-    entries, plan = [entry for name in NAMES for entry in parties[name].ledger], opened.plan.sums
+    entries, plan = [entry for name in NAMES for entry in parties[name].control.ledger], opened.plan.sums
     for name in NAMES:
-        (moments,) = [e for e in parties[name].ledger if e.what == "gram"]
-        (tables,) = [e for e in parties[name].ledger if e.what == "tables"]
-        selection = [e for e in parties[name].ledger if e.what == "selection"]
+        (moments,) = [e for e in parties[name].control.ledger if e.what == "gram"]
+        (tables,) = [e for e in parties[name].control.ledger if e.what == "tables"]
+        selection = [e for e in parties[name].control.ledger if e.what == "selection"]
         assert {e.column for e in (moments, tables, *selection)} == {ALL_COLUMNS}
         assert moments.mu == pytest.approx(plan.mu * block_factor(plan, name), rel=1e-12)
         assert moments.mu_person == pytest.approx(plan.mu, rel=1e-12)
@@ -210,7 +210,7 @@ def test_the_ledgers_say_what_was_opened_at_every_unit() -> None:
         (joint,) = {entry.joint for entry in entries if entry.what == what}
         again = make_parties()
         release(again)
-        others = {entry.joint for entry in again["left"].ledger if entry.what in ("gram", "tables")}
+        others = {entry.joint for entry in again["left"].control.ledger if entry.what in ("gram", "tables")}
         assert joint not in others  # the same study and plan, other keys: another release
         assert len(others) == 2
     assert 4.0 * (1.0 - 1e-6) < state_privacy(entries, 1e-6).person <= 4.0 * (1.0 + 1e-9)
@@ -226,7 +226,7 @@ def test_unit_block_gives_every_party_its_own_budget_and_none_more(epsilons: dic
     parties = make_parties(federation=federation)
     release(parties, budget=request(3.0, "block", federation))
     for name in NAMES:
-        block = state_privacy(parties[name].ledger, 1e-6).parties[name].block
+        block = state_privacy(parties[name].control.ledger, 1e-6).parties[name].block
         assert block <= epsilons.get(name, 3.0) * (1 + 1e-9)
         assert block >= 0.2 * epsilons.get(name, 3.0)  # the margins' part is spent in full
 
@@ -253,8 +253,8 @@ def test_a_plan_with_more_mu_than_was_reviewed_is_priced_for_real() -> None:
     capped = make_parties(own={"middle": {"policy": Policy(methods=("strict",), caps=Caps(block=4.0))}})
     with pytest.raises(BudgetExceeded, match="'middle'"):
         release(capped, Replacing(capped, with_plan(louder), SumsShareRequest))
-    assert {e.what for e in capped["middle"].ledger} == {"marginal"}
-    record = capped["middle"].stores.records.get(f"sums/middle/{STUDY}")
+    assert {e.what for e in capped["middle"].control.ledger} == {"marginal"}
+    record = capped["middle"]._strict.records.get(f"sums/middle/{STUDY}")
     assert record is not None
     assert record["plan"] == ""
 
@@ -269,7 +269,7 @@ def test_a_plan_with_a_longer_part_is_priced_for_real() -> None:
     parties = make_parties()
     with pytest.raises(VerticopulaError):  # the coordinator itself goes on with another plan
         release(parties, Replacing(parties, with_plan(longer), SumsShareRequest))
-    (moments,) = [e for e in parties["left"].ledger if e.what == "gram"]
+    (moments,) = [e for e in parties["left"].control.ledger if e.what == "gram"]
     assert moments.mu == moments.mu_person
 
 
@@ -317,7 +317,7 @@ def test_a_plan_about_another_cohort_costs_nothing() -> None:
     longer = with_plan(lambda plan: replace(plan, pattern_of=np.append(plan.pattern_of, 0)))
     with pytest.raises(ProtocolError, match="another cohort"):
         release(parties, Replacing(parties, longer, SumsShareRequest))
-    assert {entry.what for party in parties.values() for entry in party.ledger} == {"marginal"}
+    assert {entry.what for party in parties.values() for entry in party.control.ledger} == {"marginal"}
 
 
 def test_what_cells_stand_for_is_what_the_noise_is_chosen_for() -> None:
@@ -364,7 +364,7 @@ def test_roles_in_secure_sums_come_from_the_partys_own_federation_file(
     way = Replacing(parties, with_own_key(with_plan(change)), SumsShareRequest)
     with pytest.raises(ProtocolError, match=said):
         release(parties, way)
-    assert all({e.what for e in party.ledger} == {"marginal"} for party in parties.values())
+    assert all({e.what for e in party.control.ledger} == {"marginal"} for party in parties.values())
     assert not any(b"SumsShareReply" in data[:200] for _, data in way.answered)
 
 
@@ -390,12 +390,12 @@ def test_a_policy_that_is_tightened_after_the_keys_holds_for_the_shares() -> Non
     parties = make_parties()
 
     def tighten(asked: SumsShareRequest) -> SumsShareRequest:
-        parties["left"].policy = Policy(columns=("y",))
+        parties["left"].control.policy = Policy(columns=("y",))
         return asked
 
     with pytest.raises(PolicyRefused, match="does not share column 'x1'"):
         release(parties, Replacing(parties, tighten, SumsShareRequest))
-    assert {entry.what for entry in parties["left"].ledger} == {"marginal"}
+    assert {entry.what for entry in parties["left"].control.ledger} == {"marginal"}
 
 
 def test_no_sums_before_margins_and_none_without_a_key() -> None:
@@ -404,7 +404,7 @@ def test_no_sums_before_margins_and_none_without_a_key() -> None:
     keys = tuple(parties[name].handle(SumsKeyRequest(STUDY, "strict")).key for name in NAMES)  # type: ignore[union-attr]
     with pytest.raises(ProtocolError, match="no margins in this study"):
         parties["left"].handle(SumsShareRequest(STUDY, "strict", plan, keys))
-    assert len(parties["left"].ledger) == 0
+    assert len(parties["left"].control.ledger) == 0
     with pytest.raises(ProtocolError, match="no key to sign with"):
         party(authenticity=None).handle(SumsKeyRequest(STUDY, "strict"))
 
@@ -479,11 +479,11 @@ def test_a_party_that_drops_out_comes_back_with_the_same_noise(who: str, lost: i
     with open_vaults(tmp_path) as vaults:
         again = make_parties(ONE_TABLE, vaults=vaults)
         first = release(again, budget=request(9e3))
-        entries = {name: len(again[name].ledger) for name in NAMES}
+        entries = {name: len(again[name].control.ledger) for name in NAMES}
         assert first.opened.tables
         assert entries == {"left": 5, "middle": 3, "right": 5}
         assert same(first, release(again, budget=request(9e3)))
-        assert entries == {name: len(again[name].ledger) for name in NAMES}
+        assert entries == {name: len(again[name].control.ledger) for name in NAMES}
 
 
 def test_who_has_lost_its_secret_pays_again(tmp_path: Path) -> None:
@@ -496,7 +496,7 @@ def test_who_has_lost_its_secret_pays_again(tmp_path: Path) -> None:
         with pytest.raises(ProtocolError, match="other keys"):
             release(parties)
         openings = ["gram", "tables", "selection"]
-        assert [e.what for e in parties["left"].ledger] == ["marginal", "marginal", *openings, *openings]
+        assert [e.what for e in parties["left"].control.ledger] == ["marginal", "marginal", *openings, *openings]
 
 
 @pytest.mark.parametrize("lost", [6, 12], ids=["before shares", "before sums"])
@@ -517,15 +517,15 @@ def test_records_of_studies_put_back_from_an_old_copy_are_refused(lost: int, tmp
 
 def _check_same(first: StrictReleases, parties: dict[str, LocalParty]) -> None:
     """What would happen otherwise."""
-    spent = len(parties["left"].ledger)
+    spent = len(parties["left"].control.ledger)
     again = release(parties)
-    assert same(first, again) or len(parties["left"].ledger) > spent, "other noise, and nothing was charged"
+    assert same(first, again) or len(parties["left"].control.ledger) > spent, "other noise, and nothing was charged"
 
 
 def test_without_a_vault_a_new_process_pays_again() -> None:
     parties = make_parties()
     release(parties)
-    ledger = parties["left"].ledger
+    ledger = parties["left"].control.ledger
     reborn = make_parties(own={"left": {"ledger": ledger}})
     release(reborn)
     assert len(ledger) == 10

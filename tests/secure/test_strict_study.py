@@ -304,7 +304,7 @@ def bundles_of(transport: Recorded, parties: Any) -> list[tuple[str, str, CellsB
         asked = decode(data, REQUEST_KINDS)
         if not isinstance(asked, SumsRequest):
             continue
-        secret = bytes.fromhex(parties[name].stores.records.get(f"sums/{name}/{STUDY}")["secret"])
+        secret = bytes.fromhex(parties[name]._strict.records.get(f"sums/{name}/{STUDY}")["secret"])
         channel = SealedChannel(STUDY, name, secret, shared_authenticity(KEY))
         channel.accept_keys(asked.keys)
         statements = statements_of(asked.plan, STUDY, fingerprint((asked.plan, asked.keys)))
@@ -331,7 +331,7 @@ def test_no_value_and_no_cell_is_in_anything_that_anybody_receives() -> None:
     bundles = bundles_of(transport, parties)
     assert {(to, sender) for to, sender, _ in bundles} == set(itertools.permutations(TABLES, 2))
     seen += b"".join(b"".join([*bundle.seeds, bundle.body]) for _, _, bundle in bundles)
-    values = parties["left"].table.columns["x1"].values
+    values = parties["left"].control.table.columns["x1"].values
     cells = cells_of(parties["left"], opened.plan.sums)
     shared = encode_cells(own_statement(opened.plan.sums, STUDY, "", "left"), cells)
     wanted = [CANARY.hex().encode(), repr(CANARY).encode()[:14]]
@@ -441,7 +441,7 @@ def test_replacing_a_person_or_a_block_moves_everything_together_by_mu_at_most(u
     plan = opened.plan.sums
     assert plan.mu_selection > 0.0
     assert {key.column for key, empty in opened.budget.empties.items() if empty} == (set(GAPS) if gaps else set())
-    tables = {name: party.table for name, party in parties.items()}
+    tables = {name: party.control.table for name, party in parties.items()}
     person = int(np.flatnonzero(np.column_stack([t.observed() for t in tables.values()]).all(axis=1))[0])
     grid = {"y": [0.0, 1.0], "x1": [-6.0, 0.3, 6.0], "x2": [-6.0, 6.0], "x3": [0.0, 2.0], "x4": [-6.0, 6.0]}
     if gaps:
@@ -477,7 +477,7 @@ def test_what_is_opened_is_what_the_tables_hold() -> None:
     federation, frames = gapped_federation(), with_gaps()
     parties = make_parties(frames, federation, seed=2)
     opened = release(parties, budget=request(9e3, federation=federation), federation=federation)
-    plan, exact = opened.plan.sums, {name: party.table for name, party in parties.items()}
+    plan, exact = opened.plan.sums, {name: party.control.table for name, party in parties.items()}
     records = []
     for name in plan.parties:
         rows = own_rows(plan, name)
@@ -516,7 +516,7 @@ def test_an_empty_value_in_a_required_column_is_a_value_to_everybody_else() -> N
     """It counts as the first cell, and the party that holds it is told."""
     federation = all_required(gapped_federation())
     parties = make_parties(with_gaps(), federation, seed=2)
-    table = parties["middle"].table
+    table = parties["middle"].control.table
     assert any("empty in a required column" in note for note in table.columns["x2"].notes)
     opened = release(parties, budget=request(9e3, federation=federation), federation=federation)
     assert not any(opened.budget.empties.values())

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engines import FEDERATION, RunHere, make_tables, write_folders
+from tests.study_parties import make_study_party
 from verticopula import EngineError, PolicyRefused, SchemaError, SettingsError, Synthesizer
 from verticopula.data.row_chunks import cut_rows, look_at_files
 from verticopula.data.tables import AlignedTable, align_tables
@@ -144,7 +145,7 @@ def test_nobody_gets_a_value_in_this_process(paths: dict[str, Path]) -> None:
 
 
 def a_party(paths: dict[str, Path]) -> LocalParty:
-    return LocalParty(on_engine(paths)["bank"], noise=SeededNoise(0))
+    return make_study_party(on_engine(paths)["bank"], noise=SeededNoise(0))
 
 
 QUERY = (ColumnQuery("age", 1.0, 1.0),)
@@ -163,7 +164,7 @@ def test_a_party_on_an_engine_refuses_what_its_engine_cannot_do(paths: dict[str,
     party = a_party(paths)
     with pytest.raises(PolicyRefused):
         party.handle(request_)
-    assert len(party.ledger) == 0
+    assert len(party.control.ledger) == 0
 
 
 def test_which_methods_run() -> None:

@@ -27,7 +27,10 @@ from verticopula.privacy.policy import Policy
 from verticopula.protocol.coordinator_side import CoordinatorSide, own_handler
 from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.party.charging import Charging
+from verticopula.protocol.party.column_work import ColumnWork
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.membership import Membership
+from verticopula.protocol.party.release_control import ReleaseControl
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.schema.federation import Federation
@@ -87,16 +90,15 @@ def run_in_process(
     with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as executor:
         parties: dict[str, RequestHandler] = {
             name: LocalParty(
-                table,
-                noise=noise(name),
-                ledger=ledger,
-                policy=(policies or {}).get(name, no_limits),
-                bounds_from_data=federation.bounds_from_data,
-                executor=executor,
-                on_column=counter.add,
-                authenticity=authenticity,
-                federation=federation,
-                charging=Charging((accounts or {}).get(name, NO_ACCOUNT)),
+                ReleaseControl(
+                    table,
+                    noise(name),
+                    (policies or {}).get(name, no_limits),
+                    Charging(ledger, (accounts or {}).get(name, NO_ACCOUNT)),
+                    federation.bounds_from_data,
+                ),
+                membership=Membership(federation, authenticity),
+                work=ColumnWork(executor, counter.add),
                 consents=StudyConsents(name, federation, MemoryRecords(), authenticity) if ask_consent else None,
                 printed_choices=printed_choices,
             )

@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "engine-runs-anything",
-        "protocol/party/local_party.py",
+        "protocol/party/release_control.py",
         "not runs_on_engine(method, variant)",
         "False",
         "a party would be charged for what its engine cannot do",

@@ -48,8 +48,8 @@ MUTANTS = (
     ),
     Mutant(
         "several-sets-of-sums",
-        "protocol/party/local_party.py",
-        'self.consents.bind(request.study, "moments", self._key(request))',
+        "protocol/party/raw_regression_handler.py",
+        'self._consents.bind(request.study, "moments", self._control.key(request))',
         "pass",
         "the difference of two sets of sums could be one person",
         RAW_MOMENTS,
@@ -144,9 +144,9 @@ MUTANTS = (
     ),
     Mutant(
         "sums-and-columns",
-        "protocol/party/local_party.py",
-        "(self.consents.agreed(study).variant == MOMENTS_VARIANT) != moments",
-        "self.consents.agreed(study) is None",
+        "protocol/party/raw_regression_handler.py",
+        "(self._consents.agreed(study).variant == MOMENTS_VARIANT) != moments",
+        "self._consents.agreed(study) is None",
         "who agreed to sums would send columns, too",
         RAW_MOMENTS,
     ),

@@ -115,8 +115,8 @@ MUTANTS = (
     Mutant(
         "member-forgets-overlap",
         "protocol/party/member.py",
-        "return Charging(self._account, ",
-        "return Charging(replace(self._account, overlapping=()), ",
+        "return Charging(self.vault.ledger, self._account, ",
+        "return Charging(self.vault.ledger, replace(self._account, overlapping=()), ",
         "a cap would ignore other tables with the same people",
         PEOPLE_CHARGED,
         equivalent="its second argument names the same tables again when something is charged, and those opened since",
@@ -243,7 +243,7 @@ MUTANTS = (
     ),
     Mutant(
         "half-an-append-is-paid-twice",
-        "protocol/party/local_party.py",
+        "protocol/party/release_control.py",
         "        self.ledger.catch_up()\n",
         "",
         "an append that failed half-way would be charged again",

@@ -99,7 +99,7 @@ MUTANTS = (
     Mutant(
         "strict-another-cohort",
         "protocol/party/strict_handler.py",
-        "if plan.pattern_of.size != self.table.n_subjects:",
+        "if plan.pattern_of.size != self._table.n_subjects:",
         "if plan.pattern_of.size == 0:",
         "the plan could be about another cohort",
         one_of(STRICT_PARTY, "a_plan_about_another_cohort_costs_nothing"),
@@ -115,15 +115,15 @@ MUTANTS = (
     Mutant(
         "strict-policy-not-asked",
         "protocol/party/strict_handler.py",
-        "        self.allow()  # in every round: a policy may have been tightened, and consent may have ended\n",
-        "",
+        "self.control.check_method(STRICT.name)  # in every round",
+        "pass  # in every round",
         "a policy that was tightened after the keys would not hold",
         one_of(STRICT_PARTY, "a_policy_that_is_tightened_after_the_keys_holds_for_the_shares"),
     ),
     Mutant(
         "empty-cell-from-data",
         "protocol/party/strict_handler.py",
-        "empty = self.table.party.may_be_empty(column.name)",
+        "empty = self._table.party.may_be_empty(column.name)",
         "empty = not encoded.observed[self._known()].all()",
         "whether anybody has an empty value would show in the number of cells",
         one_of(STRICT_STUDY, "whether_anybody_has_an_empty_value_changes_nothing_that_is_public"),

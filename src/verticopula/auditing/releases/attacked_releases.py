@@ -20,7 +20,9 @@ from verticopula.errors import ProtocolError
 from verticopula.privacy.noise import Noise
 from verticopula.privacy.release import Release
 from verticopula.privacy.statement import party_epsilons, state_privacy
+from verticopula.protocol.party.charging import Charging
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.release_control import ReleaseControl
 from verticopula.protocol.rank_messages import (
     ColumnQuery,
     CompletedRanksReply,
@@ -63,7 +65,9 @@ class PartyRelease:
         return [e for e in ledger if ("cells" if e.what == "marginal" else e.what) in self.parts]
 
     def _ask(self, table: AlignedTable, noise: Noise, ledger: Ledger) -> Floats:
-        party = LocalParty(table, noise, ledger, bounds_from_data=self.bounds_from_data)
+        party = LocalParty(
+            ReleaseControl(table, noise, charging=Charging(ledger), bounds_from_data=self.bounds_from_data)
+        )
         orders = tuple(o for o in self.orders if table.columns[o.column].observed.sum() > 1)  # fewer are refused
         if not orders:
             return np.empty(0)
@@ -99,7 +103,7 @@ class CompletedRelease:
         return list(ledger)
 
     def _ask(self, table: AlignedTable, noise: Noise, ledger: Ledger) -> Floats:
-        party = LocalParty(table, noise, ledger)
+        party = LocalParty(ReleaseControl(table, noise, charging=Charging(ledger)))
         reply = party.handle(CompletedRanksRequest(AUDIT_STUDY, IEVCDS.name, self.sampler, 2, (self.imputation,)))
         if not isinstance(reply, CompletedRanksReply):
             raise ProtocolError("the party under audit did not answer with ranks")

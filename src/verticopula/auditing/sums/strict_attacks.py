@@ -38,7 +38,9 @@ from verticopula.mpc.verified_sums import features_bound
 from verticopula.privacy.gaussian_dp import compose, gaussian_epsilon
 from verticopula.privacy.noise import Noise, SeededNoise
 from verticopula.privacy.release import Release
+from verticopula.protocol.party.charging import Charging
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.release_control import ReleaseControl
 from verticopula.protocol.strict_messages import GaussianMarginsReply, GaussianMarginsRequest, MarginQuery
 from verticopula.schema.columns import ColumnKey
 from verticopula.schema.federation import Party
@@ -91,7 +93,8 @@ class MarginsRelease:
 
     def _ask(self, table: AlignedTable, noise: Noise, ledger: Ledger) -> Floats:
         orders = tuple(MarginQuery(name, deviation) for name, deviation in self.deviations.items())
-        reply = LocalParty(table, noise, ledger).handle(GaussianMarginsRequest(AUDIT_STUDY, STRICT.name, orders))
+        party = LocalParty(ReleaseControl(table, noise, charging=Charging(ledger)))
+        reply = party.handle(GaussianMarginsRequest(AUDIT_STUDY, STRICT.name, orders))
         if not isinstance(reply, GaussianMarginsReply):
             raise ProtocolError("the party under audit did not answer with margins")
         return self._standardise(reply.cells)

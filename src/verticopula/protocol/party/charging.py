@@ -8,20 +8,23 @@ from typing import Any
 
 from verticopula.privacy.release import Release, spent_on, spent_on_people
 from verticopula.storage.known_tables import NO_ACCOUNT, TableAccount
+from verticopula.storage.ledger import Ledger
 
 
 @dataclass(frozen=True)
 class Charging:
-    """Who is charged for what leaves a party, and on whose account.
+    """Who is charged for what leaves a party, on whose account, and where it is written.
 
     Attributes
     ----------
+    ledger : where every release is entered
     account : whose budget is charged, so that caps hold whatever the party and its columns are called
     opened_since : names tables with some of its people again, when something is charged: another member of the same
         process may have opened one
     asked_by : who asks and why, for every entry in the ledger: `lead`, `requester`, `purpose`, `contact`, `use`
     """
 
+    ledger: Ledger = field(default_factory=Ledger)
     account: TableAccount = NO_ACCOUNT
     opened_since: Callable[[], tuple[str, ...]] = lambda: ()
     asked_by: Mapping[str, Any] = field(default_factory=dict)

@@ -37,12 +37,15 @@ from verticopula.protocol.consent_messages import ConsentRequest
 from verticopula.protocol.message_version import MESSAGE_VERSION
 from verticopula.protocol.messages import Reply, Request
 from verticopula.protocol.party.charging import Charging
+from verticopula.protocol.party.column_work import ColumnWork
 from verticopula.protocol.party.consent_question import AskedSteward, ConsentQuestion, NobodyAsked
 from verticopula.protocol.party.joined_study import JoinedStudy
 from verticopula.protocol.party.local_party import LocalParty
+from verticopula.protocol.party.membership import Membership
 from verticopula.protocol.party.party_store import PartyStore, StudyStores
 from verticopula.protocol.party.party_terms import PartyTerms, said_by
 from verticopula.protocol.party.ready_studies import ReadyStudies
+from verticopula.protocol.party.release_control import ReleaseControl
 from verticopula.protocol.party.row_alignment import MOST_CELLS, RowAlignment
 from verticopula.protocol.party.study_admission import StudyAdmission
 from verticopula.protocol.party.study_consents import StudyConsents
@@ -84,7 +87,7 @@ class Member:
     policy : what it allows; a `PolicyFile` is read again for every request, and the vault remembers its rules
     out : folder for its own synthetic blocks; None if it wants none
     authenticity : how it signs, and how it knows what others signed; by default with the id key
-    executor : as `LocalParty` has it
+    executor : where columns are worked on in parallel; None for one after the other
     steward : decides about studies, before they begin and about all of their releases, and is not asked again after a
         no (`StudyRefusals`); None where nobody is asked
     clock : seconds since 1970
@@ -150,7 +153,7 @@ class Member:
             self.policy.remember(vault.studies, self._account.table, self._account.overlapping)
         self._lock = threading.RLock()
         self._parties: ReadyStudies[LocalParty] = ReadyStudies(
-            lambda one: one.table.n_subjects * len(one.table.columns), MOST_CELLS
+            lambda one: one.control.table.n_subjects * len(one.control.table.columns), MOST_CELLS
         )
 
     @property
@@ -232,7 +235,7 @@ class Member:
         return self.policy.current().count(*self._charging().counted(self.name, self.vault.ledger))
 
     def _charging(self, **asked_by: Any) -> Charging:
-        return Charging(self._account, partial(self.vault.overlapping, self._account), asked_by)
+        return Charging(self.vault.ledger, self._account, partial(self.vault.overlapping, self._account), asked_by)
 
     # ---- beginning -------------------------------------------------------------------------
 
@@ -370,20 +373,20 @@ class Member:
 
     def _make_ready(self, record: JoinedStudy) -> LocalParty:
         self._check_unchanged(record)
+        charging = self._charging(**_asked_by(record), requester=record.requester, purpose=record.purpose)
         return LocalParty(
-            self._rows.in_cohort(record),
-            noise=self._noise(record.seed),
-            ledger=self.vault.ledger,
-            policy=self.policy,
-            bounds_from_data=self.federation.bounds_from_data,
-            executor=self._executor,
+            ReleaseControl(
+                self._rows.in_cohort(record),
+                self._noise(record.seed),
+                self.policy,
+                charging,
+                self.federation.bounds_from_data,
+            ),
             stores=StudyStores.of(self.vault),
-            authenticity=self._authenticity,
-            federation=self.federation,
-            charging=self._charging(**_asked_by(record), requester=record.requester, purpose=record.purpose),
+            membership=Membership(self.federation, self._authenticity, partial(self._rows.ids_of, record)),
             consents=self._consents(record),
             ask_steward=partial(self._ask_about, record),
-            ids=partial(self._rows.ids_of, record),
+            work=ColumnWork(self._executor),
         )
 
     def _noise(self, seed: int | None) -> Noise:

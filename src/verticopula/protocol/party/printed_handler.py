@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +10,10 @@ from numpy.typing import NDArray
 from verticopula.data.column_ranges import public_range
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import PolicyRefused, ProtocolError
-from verticopula.privacy.noise import Noise
-from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
 from verticopula.protocol.consent_messages import StudyProposal
+from verticopula.protocol.party.column_work import ColumnWork
+from verticopula.protocol.party.release_control import ReleaseControl
 from verticopula.protocol.printed_messages import (
     NoisyCoefficients,
     PrintedMarginsReply,
@@ -41,31 +39,32 @@ class PrintedHandler:
     Attributes
     ----------
     choices : how the party reads what the paper leaves open
-    pricing : study -> how its releases are entered
-    on_column : called with the number of comparisons after each column, for progress bars
+    work : how columns are worked on, and who is told
     replayed : columns as they were completed last, so that the next round continues there
     """
 
-    table: AlignedTable
-    noise: Noise
+    control: ReleaseControl
     choices: PrintedChoices
-    pricing: Callable[[str], Pricing]
-    on_column: Callable[[int], None]
+    work: ColumnWork
     replayed: dict[str, Completed] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def name(self) -> str:
-        return self.table.party.name
+        return self.control.name
+
+    @property
+    def _table(self) -> AlignedTable:
+        return self.control.table
 
     # ---- what was consented to -------------------------------------------------------------
 
     def price_all(self, proposal: StudyProposal) -> list[Release]:
         """The ledger entries of everything that a proposal asks of this party."""
         own = own_columns_of(proposal, self.name)
-        if not len(proposal.ranks[own]) == len(proposal.marginals[own]) == len(self.table.party.columns):
+        if not len(proposal.ranks[own]) == len(proposal.marginals[own]) == len(self._table.party.columns):
             raise ProtocolError(f"party {self.name!r}: the study asks for no ranks of its columns")
         entries = []
-        for column, epsilon in zip(self.table.party.columns, proposal.ranks[own], strict=True):
+        for column, epsilon in zip(self._table.party.columns, proposal.ranks[own], strict=True):
             numbers = range(1, proposal.rounds + 1)
             entries += [self._price_ranks(proposal.study, column.name, float(epsilon), number) for number in numbers]
             entries.append(self._price_margin(proposal.study, column.name))
@@ -79,7 +78,7 @@ class PrintedHandler:
         """Whether the request asks for what the proposal says, of all columns."""
         numbers = proposal.marginals if isinstance(request, PrintedMarginsRequest) else proposal.ranks
         planned = numbers[own_columns_of(proposal, self.name)]
-        names = [column.name for column in self.table.party.columns]
+        names = [column.name for column in self._table.party.columns]
         asked = [(query.column, query.epsilon) for query in request.queries]
         fits = asked == list(zip(names, map(float, planned), strict=True))
         return fits and (isinstance(request, PrintedMarginsRequest) or 1 <= request.round_number <= proposal.rounds)
@@ -95,17 +94,19 @@ class PrintedHandler:
         return [self._price_ranks(request.study, query.column, query.epsilon, number) for query in request.queries]
 
     def _price_ranks(self, study: str, name: str, epsilon: float, round_number: int) -> Release:
-        seen = self.table.columns[name].observed
+        seen = self._table.columns[name].observed
         n_missing = int((~seen).sum()) if round_number > 1 else 0
-        return self.pricing(study).printed_ranks(self.table.party.column(name), int(seen.sum()), n_missing, epsilon)
+        return self.control.pricing(study).printed_ranks(
+            self._table.party.column(name), int(seen.sum()), n_missing, epsilon
+        )
 
     def _price_margin(self, study: str, name: str) -> Release:
-        seen = self.table.columns[name].observed
-        return self.pricing(study).printed_margin(self.table.party.column(name), int(seen.sum()))
+        seen = self._table.columns[name].observed
+        return self.control.pricing(study).printed_margin(self._table.party.column(name), int(seen.sum()))
 
     def _check(self, request: PrintedRequest) -> None:
         for query in request.queries:
-            seen = self.table.columns[query.column].observed
+            seen = self._table.columns[query.column].observed
             fits = bool(seen.any())
             if isinstance(request, PrintedRanksRequest):
                 fits = fits and len(query.history) == request.round_number - 1
@@ -119,12 +120,14 @@ class PrintedHandler:
 
     # ---- releases --------------------------------------------------------------------------
 
-    def answer(self, request: PrintedRequest, run: Callable[..., Iterable[Any]] = map) -> PrintedReply:
-        """The reply, its columns worked on by `run`, which maps."""
+    def answer(self, request: PrintedRequest) -> PrintedReply:
+        """The reply, drawn anew."""
         if isinstance(request, PrintedMarginsRequest):
-            margins = run(lambda query: self.release_margin(request, query), request.queries)
+            margins = self.work.map(lambda query: self.release_margin(request, query), request.queries)
             return PrintedMarginsReply(self.name, tuple(margins))
-        return PrintedRanksReply(self.name, tuple(run(lambda query: self.rank_column(request, query), request.queries)))
+        return PrintedRanksReply(
+            self.name, self.work.map(lambda query: self.rank_column(request, query), request.queries)
+        )
 
     def rank_column(self, request: PrintedRanksRequest, query: PrintedQuery) -> NDArray[np.int64]:
         """Noisy ranks of one column, completed by its history. Implements Eq. (1).
@@ -133,8 +136,8 @@ class PrintedHandler:
         -------
         Leaves the party. ε per comparison; which comparisons one replaced value may change says `Pricing`.
         """
-        column = as_number(self.table.party.column(query.column))
-        encoded = self.table.columns[query.column]
+        column = as_number(self._table.party.column(query.column))
+        encoded = self._table.columns[query.column]
         completed = impute_column(
             column, encoded.values, encoded.observed, _rounds(query), self.choices, self.replayed.get(query.column)
         )
@@ -144,9 +147,9 @@ class PrintedHandler:
         if self.choices.ties_by_row:
             ranks = rank_by_row(values)
         else:
-            ranks = rank_at_random(values, self.noise.stream(*label, "ties").words(values.size))
-        noisy = flip_comparisons(ranks.astype(np.float64), query.epsilon, self.noise.stream(*label))
-        self.on_column(ranks.size * (ranks.size - 1) // 2)
+            ranks = rank_at_random(values, self.control.noise.stream(*label, "ties").words(values.size))
+        noisy = flip_comparisons(ranks.astype(np.float64), query.epsilon, self.control.noise.stream(*label))
+        self.work.on_column(ranks.size * (ranks.size - 1) // 2)
         return noisy
 
     def release_margin(self, request: PrintedMarginsRequest, query: PrintedQuery) -> NoisyCoefficients:
@@ -156,14 +159,16 @@ class PrintedHandler:
         -------
         Leaves the party. The range has no noise: epsilon is infinite.
         """
-        column = as_number(self.table.party.column(query.column))
-        encoded = self.table.columns[query.column]
+        column = as_number(self._table.party.column(query.column))
+        encoded = self._table.columns[query.column]
         earlier = self.replayed.get(query.column)
         spline, values = margin_spline(column, encoded.values, encoded.observed, _rounds(query), self.choices, earlier)
         own = float(values.min()), float(values.max())
         low, high = own if self.choices.own_range else public_range(column)
         label = request.study, column.name, "printed margin"
-        noisy = release_coefficients(spline, low, high, values.size, query.epsilon, self.choices, self.noise, *label)
+        noisy = release_coefficients(
+            spline, low, high, values.size, query.epsilon, self.choices, self.control.noise, *label
+        )
         return NoisyCoefficients(query.column, low, high, noisy)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,11 +17,11 @@ from verticopula.data.scratch_file import ROWS_IN_MEMORY
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import PolicyRefused, ProtocolError
 from verticopula.privacy.budget import LARGEST_EPSILON, SMALLEST_EPSILON, coins_per_comparison
-from verticopula.privacy.noise import Noise
-from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
 from verticopula.protocol.consent_messages import StudyProposal
+from verticopula.protocol.party.column_work import ColumnWork
 from verticopula.protocol.party.ranks_on_disk import keep_on_disk
+from verticopula.protocol.party.release_control import ReleaseControl
 from verticopula.protocol.rank_messages import (
     ColumnQuery,
     ColumnRelease,
@@ -50,18 +49,19 @@ class RankHandler:
 
     Attributes
     ----------
-    pricing : study -> how its releases are entered
-    on_column : called with the number of comparisons after each column, for progress bars
+    work : how columns are worked on, and who is told
     """
 
-    table: AlignedTable
-    noise: Noise
-    pricing: Callable[[str], Pricing]
-    on_column: Callable[[int], None]
+    control: ReleaseControl
+    work: ColumnWork
 
     @property
     def name(self) -> str:
-        return self.table.party.name
+        return self.control.name
+
+    @property
+    def _table(self) -> AlignedTable:
+        return self.control.table
 
     # ---- what was consented to -------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class RankHandler:
 
     def _planned_release(self, proposal: StudyProposal) -> ReleaseRequest:
         """The one request for first releases that a proposal allows."""
-        own, columns = own_columns_of(proposal, self.name), self.table.party.columns
+        own, columns = own_columns_of(proposal, self.name), self._table.party.columns
         if not len(proposal.ranks[own]) == len(proposal.marginals[own]) == len(columns):
             raise ProtocolError(f"party {self.name!r}: the study asks for no ranks of its columns")
         parts = zip(columns, proposal.ranks[own], proposal.marginals[own], strict=True)
@@ -116,22 +116,24 @@ class RankHandler:
         return [entry for query in request.queries for entry in self._entries(request, query)]
 
     def _entries(self, request: ReleaseRequest, query: ColumnQuery) -> tuple[Release, Release]:
-        column = self.table.party.column(query.column)
-        n_observed = int(self.table.columns[query.column].observed.sum())
-        return self.pricing(request.study).first_round(
+        column = self._table.party.column(query.column)
+        n_observed = int(self._table.columns[query.column].observed.sum())
+        return self.control.pricing(request.study).first_round(
             column, request.sampler, n_observed, query.epsilon_ranks, query.epsilon_marginal
         )
 
     def _completed_entry(self, request: ReleaseRequest | CompletedRanksRequest, name: str, epsilon: float) -> Release:
         """The ledger entry of one column's ranks in a round on completed columns."""
-        seen = self.table.columns[name].observed
+        seen = self._table.columns[name].observed
         n_observed, n_missing = int(seen.sum()), int((~seen).sum())
-        column = self.table.party.column(name)
-        return self.pricing(request.study).completed_round(column, request.sampler, n_observed, n_missing, epsilon)
+        column = self._table.party.column(name)
+        return self.control.pricing(request.study).completed_round(
+            column, request.sampler, n_observed, n_missing, epsilon
+        )
 
     def _check_queries(self, request: ReleaseRequest) -> None:
-        check_asked_columns(self.table.party, [query.column for query in request.queries], request.sampler)
-        if self.table.source is not None and request.sampler == EXACT_SAMPLER:
+        check_asked_columns(self._table.party, [query.column for query in request.queries], request.sampler)
+        if self._table.source is not None and request.sampler == EXACT_SAMPLER:
             raise PolicyRefused(f"party {self.name!r}: its engine draws ranks by the binomial sampler only")
         for query in request.queries:
             for epsilon in (query.epsilon_ranks, query.epsilon_marginal):
@@ -139,12 +141,12 @@ class RankHandler:
 
     def _check_completion(self, request: CompletedRanksRequest) -> None:
         self._refuse_rounds_on_engine()
-        check_asked_columns(self.table.party, [item.column for item in request.imputations], request.sampler)
+        check_asked_columns(self._table.party, [item.column for item in request.imputations], request.sampler)
         for item in request.imputations:
             check_asked_epsilon(self.name, item.column, item.epsilon_ranks)
-            seen = self.table.columns[item.column].observed
+            seen = self._table.columns[item.column].observed
             n_observed, n_missing = int(seen.sum()), int((~seen).sum())
-            column = self.table.party.column(item.column)
+            column = self._table.party.column(item.column)
             if column.is_discrete:
                 fits = item.codes is not None and item.codes.shape == (n_missing,) and can_hold(column, item.codes)
             else:
@@ -155,28 +157,26 @@ class RankHandler:
                 raise PolicyRefused(f"party {self.name!r}, column {item.column!r}: the completion does not fit")
 
     def _refuse_rounds_on_engine(self) -> None:
-        if self.table.source is not None:
+        if self._table.source is not None:
             raise PolicyRefused(f"party {self.name!r}: its engine does not rank completed columns")
 
     # ---- releases --------------------------------------------------------------------------
 
-    def answer(
-        self, request: ReleaseRequest | CompletedRanksRequest, run: Callable[..., Iterable[Any]]
-    ) -> ReleaseReply | CompletedRanksReply:
-        """The reply, drawn anew; `run` is `map`, or an executor's."""
+    def answer(self, request: ReleaseRequest | CompletedRanksRequest) -> ReleaseReply | CompletedRanksReply:
+        """The reply, drawn anew."""
         if isinstance(request, ReleaseRequest):
-            columns = run(lambda query: self._release_column(request, query), request.queries)
-            is_large = self.table.n_subjects > ROWS_IN_MEMORY
+            columns = self.work.map(lambda query: self._release_column(request, query), request.queries)
+            is_large = self._table.n_subjects > ROWS_IN_MEMORY
             return ReleaseReply(self.name, keep_on_disk(columns) if is_large else tuple(columns))
-        ranks = run(lambda item: self._rank_completed_column(request, item), request.imputations)
+        ranks = self.work.map(lambda item: self._rank_completed_column(request, item), request.imputations)
         return CompletedRanksReply(self.name, tuple(ranks))
 
     def _release_column(self, request: ReleaseRequest, query: ColumnQuery) -> ColumnRelease:
-        if self.table.source is not None:
-            return self._release_on_engine(self.table.source, request, query)
-        column = self.table.party.column(query.column)
-        in_cohort, encoded = request.sampler == EXACT_SAMPLER, self.table.columns[column.name]
-        own, seen = (encoded.values, encoded.observed) if in_cohort else self.table.in_own_order(column.name)
+        if self._table.source is not None:
+            return self._release_on_engine(self._table.source, request, query)
+        column = self._table.party.column(query.column)
+        in_cohort, encoded = request.sampler == EXACT_SAMPLER, self._table.columns[column.name]
+        own, seen = (encoded.values, encoded.observed) if in_cohort else self._table.in_own_order(column.name)
         values = own[seen]
         ranks = self._noisy_ranks(values, seen, column, query.epsilon_ranks, request.sampler, request.study)
         cells = cell_count(column, values.size, query.epsilon_marginal)
@@ -184,37 +184,37 @@ class RankHandler:
             to_cells(values, column, cells),
             cells,
             query.epsilon_marginal,
-            self.noise,
+            self.control.noise,
             request.study,
             column.name,
             "cells",
         )
         if not in_cohort:
-            ranks = self.table.in_cohort_order(ranks, seen, encoded)
+            ranks = self._table.in_cohort_order(ranks, seen, encoded)
         return ColumnRelease(column.name, ranks, noisy)
 
     def _release_on_engine(self, source: EngineTable, request: ReleaseRequest, query: ColumnQuery) -> ColumnRelease:
         """The same where workers have the table: they draw ranks with keys of this release, and count in cells."""
-        column, encoded = self.table.party.column(query.column), self.table.columns[query.column]
-        seen, study = self.table.own_mask(column.name), request.study
+        column, encoded = self._table.party.column(query.column), self._table.columns[query.column]
+        seen, study = self._table.own_mask(column.name), request.study
         n_observed = int(seen.sum())
         drawn = release_on_engine(
             source,
-            ColumnReading(column, self.table.party.related(column), self.table.party.decimal),
+            ColumnReading(column, self._table.party.related(column), self._table.party.decimal),
             query.epsilon_ranks / coins_per_comparison(column, request.sampler),
             cell_count(column, n_observed, query.epsilon_marginal),
-            lambda index, label: self.noise.stream_key(study, column.name, str(index), "coins", label),
+            lambda index, label: self.control.noise.stream_key(study, column.name, str(index), "coins", label),
         )
-        noisy = release_counted(drawn.counts, query.epsilon_marginal, self.noise, study, column.name, "cells")
-        self.on_column(latent_count(column) * (n_observed * (n_observed - 1) // 2))
-        return ColumnRelease(column.name, self.table.in_cohort_order(drawn.ranks, seen, encoded), noisy)
+        noisy = release_counted(drawn.counts, query.epsilon_marginal, self.control.noise, study, column.name, "cells")
+        self.work.on_column(latent_count(column) * (n_observed * (n_observed - 1) // 2))
+        return ColumnRelease(column.name, self._table.in_cohort_order(drawn.ranks, seen, encoded), noisy)
 
     def _rank_completed_column(self, request: CompletedRanksRequest, item: Imputation) -> NDArray[np.int64]:
-        column = self.table.party.column(item.column)
+        column = self._table.party.column(item.column)
         label = f"round {request.round_number}"
         study = request.study
-        keys = self.noise.stream(study, column.name, label, "ties").words(self.table.observed().shape[0])
-        values = complete_column(self.table.columns[item.column], item, keys)
+        keys = self.control.noise.stream(study, column.name, label, "ties").words(self._table.observed().shape[0])
+        values = complete_column(self._table.columns[item.column], item, keys)
         everybody = np.ones(values.size, dtype=bool)
         ranks = self._noisy_ranks(values, everybody, column, item.epsilon_ranks, request.sampler, study, label)
         return ranks.astype(np.int64)
@@ -233,12 +233,12 @@ class RankHandler:
         per_coin = epsilon / coins_per_comparison(column, sampler)
         ranks = np.empty((values.size, latent_count(column)), dtype=np.int32, order="F")
         for index, latent in enumerate(latent_values(values, column)):
-            stream = partial(self.noise.stream, study, column.name, str(index), "coins", *label)
+            stream = partial(self.control.noise.stream, study, column.name, str(index), "coins", *label)
             if sampler == EXACT_SAMPLER:
                 ranks[:, index] = flip_comparisons(latent, per_coin, stream())
             else:
                 ranks[:, index] = draw_binomial_ranks(latent, per_coin, stream, observed)
-            self.on_column(values.size * (values.size - 1) // 2)
+            self.work.on_column(values.size * (values.size - 1) // 2)
         return ranks
 
 

@@ -7,7 +7,6 @@ function of all released margins.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 
 from verticopula.data.tables import AlignedTable
 from verticopula.errors import PolicyRefused, ProtocolError
-from verticopula.mpc.sealed_messages import Authenticity
 from verticopula.mpc.sums_plan import (
     SumsPlan,
     block_factor,
@@ -24,12 +22,13 @@ from verticopula.mpc.sums_plan import (
     selection_mu,
     tables_person_mu,
 )
-from verticopula.privacy.noise import Noise
-from verticopula.privacy.pricing import Pricing
 from verticopula.privacy.release import Release
 from verticopula.protocol.consent_messages import StudyProposal
 from verticopula.protocol.gathered_margins import gather_margins
 from verticopula.protocol.messages import Reply, fingerprint
+from verticopula.protocol.party.made_replies import MadeReplies
+from verticopula.protocol.party.membership import Membership
+from verticopula.protocol.party.release_control import ReleaseControl
 from verticopula.protocol.party.study_consents import StudyConsents
 from verticopula.protocol.party.sums_handler import SumsHandler
 from verticopula.protocol.strict_messages import (
@@ -42,7 +41,6 @@ from verticopula.protocol.strict_messages import (
     SumsKeyRequest,
 )
 from verticopula.protocol.study_proposal import are_rows_agreed, own_columns_of, own_place_of, strict_budget_of
-from verticopula.schema.federation import Federation
 from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.strict.gaussian_margins import (
@@ -65,33 +63,28 @@ class StrictHandler:
 
     Attributes
     ----------
-    allow : raises unless the policy allows the method and shares all columns
+    membership : the party's own federation file, and how it signs; it takes no part in sums without them
     records : where a study's margins and its secrets are kept
-    authenticity : how its public keys are signed and the others' are known; None where it has no means to
-    federation : the party's own file; None where it has none, and then it takes no part in sums
+    made : replies that were made before, each under its request's key
     consents : what it has consented to; None where nobody is asked
-    pricing : study -> how releases are entered
-    charge : ledger entries and the request they answer: recorded if the policy and the steward allow it, or refused
-    stored : a request's key -> the reply that was stored under it
     """
 
-    table: AlignedTable
-    allow: Callable[[], None]
-    noise: Noise
+    control: ReleaseControl
+    membership: Membership
     records: RecordStore
-    authenticity: Authenticity | None
-    federation: Federation | None
+    made: MadeReplies
     consents: StudyConsents | None
-    pricing: Callable[[str], Pricing]
-    charge: Callable[[list[Release], str], None]
-    stored: Callable[[str], GaussianMarginsReply | None]
 
     def __post_init__(self) -> None:
         self._sums_handlers: dict[str, SumsHandler] = {}
 
     @property
     def name(self) -> str:
-        return self.table.party.name
+        return self.control.name
+
+    @property
+    def _table(self) -> AlignedTable:
+        return self.control.table
 
     # ---- margins -------------------------------------------------------------------------
 
@@ -103,7 +96,7 @@ class StrictHandler:
             raise PolicyRefused(f"party {self.name!r}: mu must be positive")
         own, person = proposal.mu[:, own_place_of(proposal, self.name)].tolist(), self._person_limits(proposal)
         margins = GaussianMarginsRequest(proposal.study, proposal.method, self.planned_queries(proposal))
-        pricing, known = self.pricing(proposal.study), self._n_known()
+        pricing, known = self.control.pricing(proposal.study), self._n_known()
         entries = [*self.price_margins(margins), pricing.gram(known, own[0], person[0])]
         if own[1] > 0.0:
             entries.append(pricing.tables(known, own[1], person[1]))
@@ -121,17 +114,17 @@ class StrictHandler:
     def planned_queries(self, proposal: StudyProposal) -> tuple[MarginQuery, ...]:
         """The margins that a proposal asks of this party."""
         own = proposal.deviations[own_columns_of(proposal, self.name)]
-        if own.size != len(self.table.party.columns):
+        if own.size != len(self._table.party.columns):
             raise PolicyRefused(f"party {self.name!r}: margins are sent of all its columns at once, in their order")
-        return tuple(MarginQuery(c.name, float(d)) for c, d in zip(self.table.party.columns, own, strict=True))
+        return tuple(MarginQuery(c.name, float(d)) for c, d in zip(self._table.party.columns, own, strict=True))
 
     def price_margins(self, request: GaussianMarginsRequest) -> list[Release]:
         """The ledger entries of the margins."""
         self._check_queries(request)
-        pricing, entries = self.pricing(request.study), []
+        pricing, entries = self.control.pricing(request.study), []
         for query in request.queries:
-            column, n = self.table.party.column(query.column), self._n_known()
-            empty = self.table.party.may_be_empty(query.column)
+            column, n = self._table.party.column(query.column), self._n_known()
+            empty = self._table.party.may_be_empty(query.column)
             mu = margin_mu(column, n, query.deviation, may_be_empty=empty)
             entries.append(pricing.gaussian_margin(column, n, mu))
         return entries
@@ -158,18 +151,18 @@ class StrictHandler:
         self.records.put(self._record_name(request.study), {"request": key, "deviations": deviations})
         cells = []
         for query in request.queries:
-            column, encoded = self.table.party.column(query.column), self.table.columns[query.column]
+            column, encoded = self._table.party.column(query.column), self._table.columns[query.column]
             n_cells = gaussian_cell_count(column, self._n_known(), query.deviation)
-            empty = self.table.party.may_be_empty(column.name)
+            empty = self._table.party.may_be_empty(column.name)
             places = code_values(encoded, column, self._known(), n_cells, may_be_empty=empty)
             label = (request.study, column.name, "gaussian cells")
-            cells.append(release_gaussian_cells(places, n_cells + empty, query.deviation, self.noise, *label))
+            cells.append(release_gaussian_cells(places, n_cells + empty, query.deviation, self.control.noise, *label))
         reply = GaussianMarginsReply(self.name, tuple(cells), b"")
         return reply if self.consents is None else self.consents.sign_margins(request.study, reply)
 
     def _check_queries(self, request: GaussianMarginsRequest) -> None:
         _check_method(self.name, request.method)
-        if [query.column for query in request.queries] != [column.name for column in self.table.party.columns]:
+        if [query.column for query in request.queries] != [column.name for column in self._table.party.columns]:
             raise PolicyRefused(f"party {self.name!r}: margins are sent of all its columns at once, in their order")
         for query in request.queries:
             if not _SMALLEST_DEVIATION <= query.deviation <= _LARGEST_DEVIATION:  # False for NaN, too
@@ -177,7 +170,7 @@ class StrictHandler:
 
     def _known(self) -> Bools:
         """(N,) whom the party has a value of."""
-        return self.table.known()
+        return self._table.known()
 
     def _n_known(self) -> int:
         return int(self._known().sum())
@@ -187,7 +180,7 @@ class StrictHandler:
     def handle(self, request: SecureRequest) -> SecureReply:
         """Answer a round of secure sums, or refuse it with a reason."""
         _check_method(self.name, request.method)
-        self.allow()  # in every round: a policy may have been tightened, and consent may have ended
+        self.control.check_method(STRICT.name)  # in every round: a policy may be tightened, and consent may end
         if self.consents is not None and not isinstance(request, SumsKeyRequest):
             self.consents.agreed(request.study)
         return self._sums_handler(request.study).handle(request)
@@ -197,15 +190,15 @@ class StrictHandler:
         self._sums_handlers.pop(study, None)
 
     def _sums_handler(self, study: str) -> SumsHandler:
-        if self.authenticity is None:
+        if self.membership.authenticity is None:
             raise ProtocolError(f"party {self.name!r} has no key to sign with, so it takes no part in secure sums")
         if study not in self._sums_handlers:
             self._sums_handlers[study] = SumsHandler(
                 self.name,
-                lambda plan: pool_cells(plan, self.name, self.table),
+                lambda plan: pool_cells(plan, self.name, self._table),
                 records=self.records,
-                noise=self.noise,
-                authenticity=self.authenticity,
+                noise=self.control.noise,
+                authenticity=self.membership.authenticity,
                 approve=self._approve_plan,
             )
         return self._sums_handlers[study]
@@ -231,7 +224,7 @@ class StrictHandler:
         person = person_mu(plan, rows_agreed=rows_agreed), tables_person_mu(plan, rows_agreed=rows_agreed)
         if self.consents is not None:
             self._check_limits(self.consents.agreed(study), block, person)
-        pricing, known, entries = self.pricing(study), self._n_known(), []
+        pricing, known, entries = self.control.pricing(study), self._n_known(), []
         if block[0] > 0.0:
             # the same at every party of this release, and of no other
             entries.append(pricing.gram(known, block[0], person[0], joint=fingerprint((study, digest))))
@@ -239,7 +232,8 @@ class StrictHandler:
             entries.append(pricing.tables(known, block[1], person[1], joint=fingerprint((study, digest, "tables"))))
         if block[2] > 0.0:
             entries.append(pricing.selection(known, block[2]))
-        self.charge(entries, fingerprint((self.name, study, plan, public)))
+        key = fingerprint((self.name, study, plan, public))
+        self.control.record(STRICT.name, entries, key, once=self.made.is_durable)
 
     def _check_limits(
         self, proposal: StudyProposal, block: tuple[float, float, float], person: tuple[float, float]
@@ -256,14 +250,14 @@ class StrictHandler:
         A coordinator that could add a party with columns of its own would read everybody's scores from their products
         with columns that it chose; one that could name compute parties would hold their shares.
         """
-        if self.federation is None:
+        if self.membership.federation is None:
             raise ProtocolError(f"party {self.name!r} has no federation file, so it takes no part in secure sums")
-        parties, widths, compute = sums_roles(self.federation)
+        parties, widths, compute = sums_roles(self.membership.federation)
         if plan.parties != parties or plan.n_columns != widths:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other parties or columns")
         if plan.compute != compute:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums names other compute parties")
-        if plan.pattern_of.size != self.table.n_subjects:
+        if plan.pattern_of.size != self._table.n_subjects:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums is about another cohort")
 
     def _check_computed(
@@ -293,7 +287,7 @@ class StrictHandler:
 
     def _check_margins_sent(self, study: str) -> None:
         record = self.records.get(self._record_name(study))
-        if record is None or self.stored(record["request"]) is None:
+        if record is None or self.made.find(record["request"], (GaussianMarginsReply,)) is None:
             raise ProtocolError(f"party {self.name!r} has sent no margins in this study, so it has no cells to share")
 
     def _record_name(self, study: str) -> str:
