@@ -278,7 +278,7 @@ def test_a_block_that_is_to_be_kept_by_now_stops_a_study_that_was_opened_otherwi
 def test_a_cohort_that_would_not_fit_into_memory_is_refused_before_consent() -> None:
     one = member()
     opened = answered(one.handle(opening()))
-    n = 40_000_000 // 2 + 1
+    n = 100_000_001
     with pytest.raises(ProtocolError, match="cannot have this size"):
         one.handle(PlaceRequest("study", n, np.arange(100), opened.hashes))
     wide = make_federation({"left": {"y": {"kind": "binary"}}, "right": {f"c{j}": NARROW for j in range(20)}})

@@ -56,13 +56,14 @@ def shifted(positions: NDArray[np.int64], by: int) -> NDArray[np.int64]:
         (-1, np.arange(100), "cannot have this size"),
         (10**12, np.arange(100), "cannot have this size"),
         (True, np.arange(100), "cannot have this size"),
+        (10_000_000, np.arange(100), "a hash for each subject"),
     ],
 )
 def test_places_that_cannot_be_are_refused(n_subjects: int, positions: Any, words: str) -> None:
     one = member()
     one.handle(opening())
     with pytest.raises(ProtocolError, match=words):
-        one.handle(PlaceRequest("study", n_subjects, positions, np.zeros((1, 16), dtype=np.uint8)))
+        one.handle(PlaceRequest("study", n_subjects, positions, np.zeros((N, 16), dtype=np.uint8)))
     with pytest.raises(ProtocolError, match="no cohort yet"):
         one.handle(RELEASE)
 
@@ -71,7 +72,7 @@ def test_the_response_partys_subjects_are_the_cohort() -> None:
     one = member("left")
     one.handle(opening())
     with pytest.raises(ProtocolError, match="its own 120 subjects are the cohort"):
-        one.handle(PlaceRequest("study", N + 1, np.arange(N), np.zeros((1, 16), dtype=np.uint8)))
+        one.handle(PlaceRequest("study", N + 1, np.arange(N), np.zeros((N + 1, 16), dtype=np.uint8)))
 
 
 def test_a_settled_cohort_stays() -> None:

@@ -31,7 +31,7 @@ from verticopula.protocol.study_messages import MaskReply, MaskRequest, PlaceReq
 from verticopula.schema.federation import Federation
 
 _DIGEST_PURPOSE = b"verticopula: a table that an engine has"  # the key has other uses
-_MOST_SUBJECTS = 10_000_000
+_MOST_SUBJECTS = 100_000_000  # of a cohort, or of another party
 MOST_CELLS = 2**26  # of a table among a cohort that is much larger: half a gigabyte, before anybody has consented
 
 
@@ -202,8 +202,6 @@ class RowAlignment:
         priced for that.
         """
         listed = request.hashes
-        if listed.dtype != np.uint8 or listed.shape != (request.n_subjects, HASH_BYTES):
-            raise ProtocolError(f"party {self.party!r}: the cohort's list does not have a hash for each subject")
         if count_repeats(listed):
             raise ProtocolError(f"party {self.party!r}: somebody is twice in the cohort's list")
         if record.alignment == "hash" and not np.array_equal(listed[request.positions], own):
@@ -216,6 +214,9 @@ class RowAlignment:
             raise ProtocolError(f"party {self.party!r}: the cohort cannot have this size")
         if n > 10 * n_rows and n * len(self._table.party.columns) > MOST_CELLS:
             raise ProtocolError(f"party {self.party!r}: its table in a cohort of this size would not fit into memory")
+        # Before anything of its size is made here: who names many subjects has sent a hash for each of them.
+        if request.hashes.dtype != np.uint8 or request.hashes.shape != (n, HASH_BYTES):
+            raise ProtocolError(f"party {self.party!r}: the cohort's list does not have a hash for each subject")
         if self.federation.response.party == self.party and n != n_rows:
             raise ProtocolError(f"party {self.party!r}: its own {n_rows} subjects are the cohort")
         if not isinstance(positions, np.ndarray) or positions.dtype != np.int64 or positions.shape != (n_rows,):
