@@ -12,6 +12,7 @@ import pytest
 
 from tests.builders import CONTINUOUS, Call, make_federation
 from verticopula import Federation, Policy, Synthesizer
+from verticopula.data import large_tables, table_source
 from verticopula.data.input_files import write_inputs
 from verticopula.errors import BudgetExceeded, SettingsError, VerticopulaError
 from verticopula.privacy.policy import Caps
@@ -62,6 +63,33 @@ def test_a_cap_holds_over_runs_with_folders_of_their_own(tmp_path: Path, call: C
     assert [(e.party, e.column, e.what, e.epsilon) for e in charged] == [
         (e.party, e.column, e.what, e.epsilon) for e in entries
     ]
+
+
+def test_a_table_is_read_a_column_at_a_time_and_nothing_changes(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `join` does it; the vault knows the people again, whichever way they were read."""
+    folder, read = inputs(tmp_path / "in"), []
+    for party in ("hub", "bank"):
+        place = folder / "data" / f"{party}.csv"
+        pl.read_csv(place).write_parquet(place.with_suffix(".parquet"))
+        place.unlink()
+    seeded = ("--seed", 5, "--vault", tmp_path / "vault")
+    column_of = large_tables.FileColumns.read
+    monkeypatch.setattr(
+        large_tables.FileColumns, "read", lambda self, name: (read.append(name), column_of(self, name))[1]
+    )
+    (folder / "policies" / "bank.toml").write_text("allow_seeded = true\n")
+    assert run(call, folder, "whole", *seeded).code == 0
+    assert read == []
+    monkeypatch.setattr(table_source, "ROWS_IN_MEMORY", 10)
+    assert run(call, folder, "by-column", *seeded).code == 0
+    assert {"subject_id", "x", "y", "z"} == set(read)
+    one, other = (folder / out / "synthetic" / "joined.parquet" for out in ("whole", "by-column"))
+    assert pl.read_parquet(one).equals(pl.read_parquet(other))
+    charged = read_ledger(tmp_path / "vault" / "ledger.jsonl")
+    assert len({(entry.party, entry.table) for entry in charged}) == 2
+    assert len(charged) == 2 * len(read_ledger(folder / "whole" / "ledger.jsonl"))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -20,8 +20,7 @@ from verticopula.cli.study_inputs import (
     DataPlace,
     EngineOptions,
     find_vault,
-    open_engine_tables,
-    read_party_tables,
+    open_party_tables,
     read_policies,
     say_what_vault_counts,
 )
@@ -114,11 +113,7 @@ def run(
     synthesizer.check()  # before a table is read
     steps.say_defaults(settings, method=asked.method is not None, epsilon=asked.epsilon is not None, console=console)
     computing = steps.open_engine(engine, settings, in_house=in_house)
-    found: Mapping[str, steps.StudyTable]
-    if computing is None:
-        found = read_party_tables(study, data, database)
-    else:
-        found = open_engine_tables(study, data, database, computing)
+    found = open_party_tables(study, data, database, computing)
     raw = steps.read_people(study, found, kept, console)
     tables = align_tables(study, raw, need_overlap=synthesizer.needs_overlap)
     show_notes(console, tables)

@@ -7,15 +7,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import polars as pl
 from rich.console import Console
 from rich.text import Text
 
 from verticopula.cli.screen_output import show_warnings, write_and_show
 from verticopula.cli.shared_options import progress_bar
 from verticopula.cli.study_inputs import EngineOptions, leave_out_people, open_vault
-from verticopula.data.engine_table import EngineTable
-from verticopula.data.tables import AlignedTable
+from verticopula.data.tables import AlignedTable, RawTable
 from verticopula.engine.chunk_engine import ChunkEngine
 from verticopula.engine.dask_engine import DaskEngine
 from verticopula.errors import SettingsError
@@ -38,8 +36,6 @@ from verticopula.study.missing_values import check_missing
 from verticopula.study.study_folder import LEDGER_FILE, REGRESSION_FILE, REGRESSION_FOLDER, check_folder
 from verticopula.study.study_warnings import ALIGNED_ROWS
 from verticopula.study.synthetic_tables import SyntheticTables
-
-StudyTable = pl.DataFrame | EngineTable
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ class RunInputs:
     """
 
     study: Federation
-    raw: Mapping[str, StudyTable]
+    raw: Mapping[str, RawTable]
     tables: Mapping[str, AlignedTable]
     rules: Mapping[str, Policy]
 
@@ -125,8 +121,8 @@ class RunBooks:
 
 
 def read_people(
-    study: Federation, raw: Mapping[str, StudyTable], vault: Path | None, console: Console
-) -> Mapping[str, StudyTable]:
+    study: Federation, raw: Mapping[str, RawTable], vault: Path | None, console: Console
+) -> Mapping[str, RawTable]:
     """The tables without those who withdrew, and a word about how many."""
     known, left_out = leave_out_people(study, raw, vault)
     if left_out:

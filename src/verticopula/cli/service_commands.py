@@ -162,9 +162,9 @@ def _open_source(own: Kit, place: TableSource, address: EngineAddress | None) ->
     from verticopula.engine.dask_engine import DaskEngine
 
     if address is None:
-        table, mark = place.open()
-        say_marks({own.name: mark})
-        return place, table
+        opened = place.open()
+        say_marks({own.name: opened.mark})
+        return place, opened.table
     source = EngineSource.of(DaskEngine(address), place, own.id_key())
     return source, source.read()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from verticopula.data.engine_table import EngineTable
     from verticopula.data.synthetic_marks import SyntheticMark
-    from verticopula.data.table_source import LoadedTable
+    from verticopula.data.table_source import LoadedTable, TableSource
+    from verticopula.data.tables import RawTable
     from verticopula.engine.chunk_engine import ChunkEngine
     from verticopula.privacy.policy import Policy
     from verticopula.schema.federation import Federation
@@ -168,24 +169,47 @@ def read_party_tables(
     party : the only one whose table is read; otherwise all
     all_parties : whether a party that has no table in a folder is a problem, or left out
     """
-    from verticopula.data.table_source import federation_sources, load_all
+    from verticopula.data.table_source import load_all
 
     names = [each.name for each in study.parties]
     if party is not None and party not in names:
         raise SettingsError(f"no party {party!r} in this study; there are {', '.join(names)}")
+    wanted = names if party is None else [party]
+    sources = _find_sources(wanted, data, database, all_parties=all_parties)
+    return show_marks(load_all(sources))
+
+
+def open_party_tables(
+    study: Federation, data: str, database: DatabaseOptions, engine: ChunkEngine | None
+) -> dict[str, RawTable]:
+    """The same for all parties; large tables are read a column at a time where their files allow it.
+
+    Parameters
+    ----------
+    database : how it is read, where `data` is one
+    engine : whose workers read the tables; None for this process
+    """
+    from verticopula.data.table_source import open_sources
+
+    if engine is not None:
+        return {**_open_engine_tables(study, data, database, engine)}
+    opened = open_sources(_find_sources([party.name for party in study.parties], data, database))
+    say_marks({party: found.mark for party, found in opened.items()})
+    return {party: found.table for party, found in opened.items()}
+
+
+def _find_sources(
+    parties: list[str], data: str, database: DatabaseOptions | None, *, all_parties: bool = True
+) -> Iterable[TableSource]:
+    from verticopula.data.table_source import federation_sources
+
     how = DatabaseOptions() if database is None else database
-    sources = federation_sources(
-        names if party is None else [party],
-        data,
-        how.queries,
-        how.password_file,
-        how.query_timeout,
-        all_parties=all_parties,
-    )
-    return show_marks(load_all(sources.values()))
+    return federation_sources(
+        parties, data, how.queries, how.password_file, how.query_timeout, all_parties=all_parties
+    ).values()
 
 
-def open_engine_tables(
+def _open_engine_tables(
     study: Federation, data: str, database: DatabaseOptions, engine: ChunkEngine
 ) -> dict[str, EngineTable]:
     """Party -> its table, which the workers of an engine read, as `read_party_tables` finds it.

@@ -36,7 +36,7 @@ _MOST_TRIES = 3  # a file that is being written is read again
 
 @dataclass(frozen=True)
 class LoadedTable:
-    """A table as it was read.
+    """A table as it was read, in memory.
 
     Attributes
     ----------
@@ -44,6 +44,19 @@ class LoadedTable:
     """
 
     table: pl.DataFrame
+    mark: SyntheticMark | None = None
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A table that is read a column at a time where it is large and its file allows it.
+
+    Attributes
+    ----------
+    mark : as `LoadedTable` has it
+    """
+
+    table: pl.DataFrame | ColumnTable
     mark: SyntheticMark | None = None
 
 
@@ -78,15 +91,15 @@ class TableSource:
 
         SchemaError where it cannot be read, and nothing of it is kept then.
         """
-        return self.open()[0]
+        return self.open().table
 
-    def open(self) -> tuple[pl.DataFrame | ColumnTable, SyntheticMark | None]:
+    def open(self) -> SourceTable:
         """The same, and what says that it is synthetic."""
         if self._is_plain_file:
             place = Path(str(self.place))
-            return _read_unchanged(place, _open_large), read_file_mark(place)
+            return SourceTable(_read_unchanged(place, _open_large), read_file_mark(place))
         loaded = self.load()
-        return loaded.table, loaded.mark
+        return SourceTable(loaded.table, loaded.mark)
 
     @property
     def _is_plain_file(self) -> bool:
@@ -236,20 +249,34 @@ def _is_one_table(path: Path) -> bool:
 
 
 def load_all(sources: Iterable[TableSource]) -> dict[str, LoadedTable]:
-    """Party -> its table; SchemaError lists everything that cannot be read.
+    """Party -> its table, in memory; SchemaError lists everything that cannot be read.
 
     Parameters
     ----------
     sources : where the tables are
     """
-    loaded: dict[str, LoadedTable] = {}
+    return _of_each(sources, TableSource.load)
+
+
+def open_sources(sources: Iterable[TableSource]) -> dict[str, SourceTable]:
+    """Party -> its table, large ones to be read a column at a time; SchemaError lists everything that cannot be read.
+
+    Parameters
+    ----------
+    sources : where the tables are
+    """
+    return _of_each(sources, TableSource.open)
+
+
+def _of_each(sources: Iterable[TableSource], read: Callable[[TableSource], Read]) -> dict[str, Read]:
+    loaded: dict[str, Read] = {}
     problems: list[Problem] = []
     for source in sources:
         if source.party in loaded:
             problems.append(Problem(source.name, f"is a second table of party {source.party!r}; keep one"))
             continue
         try:
-            loaded[source.party] = source.load()
+            loaded[source.party] = read(source)
         except SchemaError as error:
             problems += error.problems
     if problems:
