@@ -21,6 +21,7 @@ from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.consent_messages import ConsentRequest
 from verticopula.protocol.messages import Reply, fingerprint
+from verticopula.protocol.party.expected_plans import ExpectedPlans
 from verticopula.protocol.strict_messages import SumsShareRequest
 from verticopula.protocol.study_proposal import margins_statement
 from verticopula.schema.units import Unit
@@ -186,6 +187,27 @@ def test_no_scores_are_shared_under_a_plan_that_the_party_does_not_compute_itsel
         Synthesizer(FEDERATION, "strict", 6.0, 1e-6).fit_transport(way, study="study")
     assert not any(b"SumsShareReply" in data[:200] for _, data in way.answered)
     assert all({entry.what for entry in member.vault.ledger} == {"marginal"} for member in members.values())
+
+
+def test_what_another_party_of_this_process_computed_holds_for_the_same_evidence_alone() -> None:
+    way = Lying(make_members(FEDERATION, TABLES), lambda way, asked: asked)
+    Synthesizer(FEDERATION, "strict", 6.0, 1e-6).fit_transport(way, study="study")
+    asked = next(asked for asked in way.requests if isinstance(asked, SumsShareRequest))
+    assert asked.evidence is not None
+    others = other_margins(way, asked).evidence
+    assert others is not None
+    shared = ExpectedPlans()
+    digests = []
+    for proposal, evidence in (
+        (way.proposal, asked.evidence),
+        (way.proposal, others),
+        (replace(way.proposal, alignment="psi"), others),
+        (way.proposal, asked.evidence),
+    ):
+        digests.append(shared.digest(FEDERATION, proposal, evidence))
+        assert digests[-1] == ExpectedPlans().digest(FEDERATION, proposal, evidence)
+    assert digests[0] == digests[-1] == fingerprint(asked.plan)
+    assert len(set(digests)) == 3
 
 
 @pytest.mark.parametrize("alignment", ["hash", "psi"])

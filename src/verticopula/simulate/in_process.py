@@ -28,6 +28,7 @@ from verticopula.protocol.coordinator_side import CoordinatorSide, own_handler
 from verticopula.protocol.method_registry import find_protocol
 from verticopula.protocol.party.charging import Charging
 from verticopula.protocol.party.column_work import ColumnWork
+from verticopula.protocol.party.expected_plans import ExpectedPlans
 from verticopula.protocol.party.local_party import LocalParty
 from verticopula.protocol.party.membership import Membership
 from verticopula.protocol.party.release_control import ReleaseControl
@@ -86,7 +87,7 @@ def run_in_process(
     no_limits = Policy(allow_as_printed=True)
     total = sum(_comparisons(table, budget.rounds) for table in tables.values())
     counter = _Counter(progress, "flipping comparisons", total)
-    authenticity = shared_authenticity(secrets.token_bytes(32))
+    authenticity, plans = shared_authenticity(secrets.token_bytes(32)), ExpectedPlans()
     with ThreadPoolExecutor(max_workers=threads or os.cpu_count()) as executor:
         parties: dict[str, RequestHandler] = {
             name: LocalParty(
@@ -97,7 +98,7 @@ def run_in_process(
                     Charging(ledger, (accounts or {}).get(name, NO_ACCOUNT)),
                     federation.bounds_from_data,
                 ),
-                membership=Membership(federation, authenticity),
+                membership=Membership(federation, authenticity, plans=plans),
                 work=ColumnWork(executor, counter.add),
                 consents=StudyConsents(name, federation, MemoryRecords(), authenticity) if ask_consent else None,
                 printed_choices=printed_choices,

@@ -312,13 +312,12 @@ MUTANTS = (
         one_of(GAUSSIAN_SHARES, "replacing_one_person_moves_features_by_presence_by_their_price_at_most"),
     ),
     Mutant(
-        "plan-other-groups",
-        "protocol/party/strict_handler.py",
-        "if fingerprint(plan) != fingerprint(expected):",
-        "if fingerprint((plan.mu, plan.features, plan.weights)) != fingerprint((expected.mu, expected.features, "
-        "expected.weights)):",
-        "a coordinator could pool cells otherwise than margins say",
-        PLAN_EVIDENCE,
+        "plan-of-other-margins",
+        "protocol/party/expected_plans.py",
+        "fingerprint((proposal, evidence.margins))",
+        "fingerprint(proposal)",
+        "a party would agree to a plan that follows from margins that it has not seen",
+        one_of(PLAN_EVIDENCE, "what_another_party_of_this_process_computed_holds_for_the_same_evidence_alone"),
     ),
     Mutant(
         "tables-person-in-one-row",

@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant(
         "strict-any-plan",
         "protocol/party/strict_handler.py",
-        "if fingerprint(plan) != fingerprint(expected):",
+        "if fingerprint(plan) != self.membership.plans.digest(consents.federation, proposal, evidence):",
         "if not plan.parties:",
         "a plan could open more than follows from the proposal",
         PLAN_EVIDENCE,
@@ -49,8 +49,8 @@ MUTANTS = (
     Mutant(
         "strict-psi-like-hash",
         "protocol/party/strict_handler.py",
-        "rows_agreed = are_rows_agreed(proposal.alignment)",
-        "rows_agreed = True",
+        "return are_rows_agreed(proposal.alignment)",
+        "return True",
         "a person whose blocks stand in several rows would pay too little",
         PLAN_EVIDENCE,
     ),

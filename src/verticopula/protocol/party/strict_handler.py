@@ -24,8 +24,7 @@ from verticopula.mpc.sums_plan import (
 )
 from verticopula.privacy.release import Release
 from verticopula.protocol.consent_messages import StudyProposal
-from verticopula.protocol.gathered_margins import gather_margins
-from verticopula.protocol.messages import Reply, fingerprint
+from verticopula.protocol.messages import fingerprint
 from verticopula.protocol.party.made_replies import MadeReplies
 from verticopula.protocol.party.membership import Membership
 from verticopula.protocol.party.release_control import ReleaseControl
@@ -40,7 +39,7 @@ from verticopula.protocol.strict_messages import (
     SecureRequest,
     SumsKeyRequest,
 )
-from verticopula.protocol.study_proposal import are_rows_agreed, own_columns_of, own_place_of, strict_budget_of
+from verticopula.protocol.study_proposal import are_rows_agreed, own_columns_of, own_place_of
 from verticopula.schema.methods import STRICT
 from verticopula.schema.units import Unit
 from verticopula.stats.strict.gaussian_margins import (
@@ -49,7 +48,7 @@ from verticopula.stats.strict.gaussian_margins import (
     margin_mu,
     release_gaussian_cells,
 )
-from verticopula.stats.strict.strict_plan import plan_strict_sums, pool_cells, sums_roles
+from verticopula.stats.strict.strict_plan import pool_cells, sums_roles
 from verticopula.storage.record_store import RecordStore
 
 Bools = NDArray[np.bool_]
@@ -266,24 +265,17 @@ class StrictHandler:
         """Whether rows were agreed on; ProtocolError unless the party computes this plan itself.
 
         From its own federation file, the masks and margins that their parties signed, and the proposal that everybody
-        consented to. The arithmetic gives the same whole numbers on every machine (`stats/strict/strict_plan.py`).
+        consented to.
         """
         if evidence is None:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums came without masks and margins")
-        federation = consents.federation
         proposal = consents.check_evidence(study, evidence)
-        known = {party.name: mask for party, mask in zip(federation.parties, evidence.known, strict=True)}
-        budget = strict_budget_of(federation, proposal)
-        replies: dict[str, Reply] = {reply.party: reply for reply in evidence.margins}
-        margins = gather_margins(federation, replies, known, budget)
-        rows_agreed = are_rows_agreed(proposal.alignment)
-        expected = plan_strict_sums(federation, known, margins, budget, rows_agreed=rows_agreed).sums
-        if fingerprint(plan) != fingerprint(expected):
+        if fingerprint(plan) != self.membership.plans.digest(consents.federation, proposal, evidence):
             raise ProtocolError(
                 f"party {self.name!r}: the plan of secure sums is not the one that follows from masks, "
                 "margins and budget (all parties and the coordinator need the same version of verticopula)"
             )
-        return rows_agreed
+        return are_rows_agreed(proposal.alignment)
 
     def _check_margins_sent(self, study: str) -> None:
         record = self.records.get(self._record_name(study))
