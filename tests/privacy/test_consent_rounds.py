@@ -487,9 +487,14 @@ def test_other_studies_go_on_while_the_steward_thinks() -> None:
         thread = threading.Thread(target=one.handle, args=(question,), daemon=True)
         thread.start()
         began.wait()
-        one.handle((RELEASE, CloseRequest("study"))[number])
+        other = threading.Thread(target=one.handle, args=((RELEASE, CloseRequest("study"))[number],), daemon=True)
+        other.start()
+        other.join(60.0)  # a study that has to wait would wait for ever
+        went_on = not other.is_alive()
         may_answer.set()
         thread.join()
+        other.join()
+        assert went_on
         began.clear()
         may_answer.clear()
     assert len(one.vault.ledger) == 4
