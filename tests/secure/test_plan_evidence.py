@@ -21,6 +21,7 @@ from verticopula.mpc.sums_plan import SumsPlan
 from verticopula.privacy.statement import state_privacy
 from verticopula.protocol.consent_messages import ConsentRequest
 from verticopula.protocol.messages import Reply, fingerprint
+from verticopula.protocol.party import expected_plans
 from verticopula.protocol.party.expected_plans import ExpectedPlans
 from verticopula.protocol.strict_messages import SumsShareRequest
 from verticopula.protocol.study_proposal import margins_statement
@@ -208,6 +209,30 @@ def test_what_another_party_of_this_process_computed_holds_for_the_same_evidence
         assert digests[-1] == ExpectedPlans().digest(FEDERATION, proposal, evidence)
     assert digests[0] == digests[-1] == fingerprint(asked.plan)
     assert len(set(digests)) == 3
+
+
+def test_parties_on_several_threads_each_have_the_plan_of_their_own_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another party's plan comes while the first one's is computed."""
+    way = Lying(make_members(FEDERATION, TABLES), lambda way, asked: asked)
+    Synthesizer(FEDERATION, "strict", 6.0, 1e-6).fit_transport(way, study="study")
+    asked = next(asked for asked in way.requests if isinstance(asked, SumsShareRequest))
+    others = other_margins(way, asked).evidence
+    assert asked.evidence is not None
+    assert others is not None
+    shared, compute = ExpectedPlans(), expected_plans.plan_strict_sums
+    interrupted: list[str] = []
+
+    def slowly(*args: Any, **settings: Any) -> Any:
+        found = compute(*args, **settings)
+        if not interrupted:
+            interrupted.append("")
+            interrupted.append(shared.digest(FEDERATION, way.proposal, others))
+        return found
+
+    monkeypatch.setattr(expected_plans, "plan_strict_sums", slowly)
+    assert shared.digest(FEDERATION, way.proposal, asked.evidence) == fingerprint(asked.plan)
+    assert interrupted[1] != fingerprint(asked.plan)
+    assert shared.digest(FEDERATION, way.proposal, others) == interrupted[1]
 
 
 @pytest.mark.parametrize("alignment", ["hash", "psi"])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from verticopula.data.id_checks import hash_ids, normalise_ids
 from verticopula.errors import SettingsError
@@ -99,6 +102,22 @@ def test_hashes_that_share_one_half_are_still_told_apart() -> None:
     assert count_repeats(np.vstack([rows, rows[:1]])) == 1
     assert count_repeats(np.vstack([rows, rows])) == rows.shape[0]
     assert place({"a": rows, "b": rows[::-1]}, "a").positions["b"].tolist() == [2, 1, 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
+def test_repeats_are_counted_as_in_a_set(words: list[tuple[int, int]]) -> None:
+    rows = np.array(words, dtype=np.uint64).reshape(-1, 2).view(np.uint8)
+    assert count_repeats(rows) == len(words) - len(set(words))
+
+
+def test_a_long_list_is_looked_through_in_about_its_own_memory() -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (200_000, 16), dtype=np.uint8)
+    tracemalloc.start()
+    try:
+        assert count_repeats(rows) == 0
+        assert tracemalloc.get_traced_memory()[1] < 2 * rows.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_cohort_s_digest_depends_on_its_order() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +16,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.builders import CONTINUOUS, make_federation, make_party
 from verticopula import Federation, SettingsError, Synthesizer
-from verticopula.data import csv_reading, large_tables
+from verticopula.data import csv_reading, large_tables, scratch_file
 from verticopula.data.column_encoding import StoredColumn
 from verticopula.data.column_table import ColumnTable
 from verticopula.data.large_tables import open_table
@@ -26,6 +29,7 @@ from verticopula.datasets import SmeStudy, make_sme
 from verticopula.errors import SchemaError
 from verticopula.privacy.noise import Keystream, SeededNoise
 from verticopula.protocol.party import rank_handler
+from verticopula.protocol.rank_messages import ColumnQuery, ReleaseRequest
 from verticopula.stats import binomial_ranks, grade_table, rank_release
 from verticopula.storage.vault import Vault
 
@@ -94,6 +98,29 @@ def test_other_methods_give_the_same_numbers_from_columns_on_disk(
         monkeypatch.setattr(rank_handler, "ROWS_IN_MEMORY", FEW)  # ranks lie on disk, too
         monkeypatch.setattr(grade_table, "ROWS_IN_MEMORY", FEW)  # and the coordinator's grades
     np.testing.assert_array_equal(*found)
+
+
+class Ranks(np.ndarray[Any, Any]):
+    """Ranks that can be watched."""
+
+
+def test_ranks_of_many_people_are_put_away_before_the_next_column_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_handler, "ROWS_IN_MEMORY", FEW)
+    names, made, held = [f"c{k}" for k in range(12)], list[Any](), list[int]()
+    draw = rank_handler.RankHandler._noisy_ranks
+
+    def watched(self: Any, *given: Any) -> Any:
+        ranks = draw(self, *given).view(Ranks)
+        made.append(weakref.ref(ranks))
+        held.append(sum(one() is not None for one in made))
+        return ranks
+
+    monkeypatch.setattr(rank_handler.RankHandler, "_noisy_ranks", watched)
+    federation = make_federation({"left": dict.fromkeys(names, CONTINUOUS)})
+    party = make_party(federation, "left", {name: np.linspace(-1.0, 1.0, 3 * FEW) for name in names})
+    party.handle(ReleaseRequest("s", "vcds", "binomial", tuple(ColumnQuery(name, 0.5, 0.25) for name in names)))
+    assert len(held) == len(names)
+    assert max(held) <= 2
 
 
 def test_grades_in_blocks_are_those_of_whole_columns(study: SmeStudy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +242,20 @@ def test_a_large_csv_file_lies_on_disk_as_text(tmp_path: Path, monkeypatch: pyte
     assert table["x"].to_list() == [f"{k},5" for k in range(50)]
     with pytest.raises(SchemaError, match="no such file"):
         open_table(large)
+
+
+def test_a_full_disk_for_temporary_values_is_not_the_table_s_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_tables, "BYTES_IN_MEMORY", 64)
+    (tmp_path / "large.csv").write_text("id;x\n" + "".join(f"{k};{k}\n" for k in range(50)), "utf-8")
+
+    def full(*given: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(scratch_file.os, "pwrite", full)
+    with pytest.raises(OSError, match="set TMPDIR to a folder on a disk with more room"):
+        open_table(tmp_path / "large.csv")
 
 
 def test_rows_that_are_left_out_are_in_no_column(tmp_path: Path) -> None:

@@ -24,6 +24,10 @@ BYTES_IN_MEMORY = 1 << 26  # of a message's bytes; longer ones lie on disk
 _MOST_BYTES = 1 << 30  # written at once
 
 
+class ScratchFileError(OSError):
+    """Temporary values could not be written; the words say what to do."""
+
+
 class ScratchFile:
     """Arrays one after the other, written once and read as often as somebody asks."""
 
@@ -47,7 +51,7 @@ class ScratchFile:
             while done < len(view):
                 done += os.pwrite(self._file.fileno(), view[done : done + _MOST_BYTES], self._size + done)
         except OSError as error:
-            raise OSError(error.errno, f"{os.strerror(error.errno or errno.EIO)}: {_HINT}") from None
+            raise ScratchFileError(error.errno, f"{os.strerror(error.errno or errno.EIO)}: {_HINT}") from None
 
     def read_into(self, out: NDArray[Any], offset: int) -> None:
         """Fill a contiguous array with what stands there. Any number of threads may."""

@@ -23,6 +23,7 @@ from verticopula.data.database_address import DatabaseAddress
 from verticopula.data.database_cells import name_columns, unmistakable
 from verticopula.data.database_query import DatabaseLimits, ReadResult
 from verticopula.data.database_reading import find_only_table, read_database
+from verticopula.data.scratch_file import ScratchFileError
 from verticopula.errors import Problem, SchemaError, SettingsError
 from verticopula.schema.cell_text import suggest_name
 
@@ -80,6 +81,8 @@ def explain_errors(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise SchemaError([Problem(path.name, "no such file")]) from None
+    except ScratchFileError:
+        raise  # it is not this file that is at fault
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else type(error).__name__
         raise SchemaError([Problem(path.name, f"cannot be read as {_format_of(kind)} ({why})")]) from None

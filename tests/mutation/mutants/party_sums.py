@@ -41,8 +41,8 @@ MUTANTS = (
     Mutant(
         "strict-any-plan",
         "protocol/party/strict_handler.py",
-        "if fingerprint(plan) != self.membership.plans.digest(consents.federation, proposal, evidence):",
-        "if not plan.parties:",
+        "if plan != self.membership.plans.digest(consents.federation, proposal, evidence):",
+        "if not plan:",
         "a plan could open more than follows from the proposal",
         PLAN_EVIDENCE,
     ),
@@ -89,8 +89,8 @@ MUTANTS = (
     Mutant(
         "strict-lost-secret-is-free",
         "protocol/party/strict_handler.py",
-        "fingerprint((self.name, study, plan, public))",
-        "fingerprint((self.name, study, plan))",
+        "fingerprint((self.name, study, content, public))",
+        "fingerprint((self.name, study, content))",
         "other noise on the same sums would not be charged",
         one_of(STRICT_PARTY, "who_has_lost_its_secret_pays_again"),
         equivalent="the entry names the digest of plan and keys (joint), and what is paid is compared with it, too: "

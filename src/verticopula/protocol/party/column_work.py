@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -24,6 +24,6 @@ class ColumnWork:
     executor: Executor | None = None
     on_column: Callable[[int], None] = lambda comparisons: None
 
-    def map(self, work: Callable[[_Item], _Made], items: Iterable[_Item]) -> tuple[_Made, ...]:
-        """What is made of each item, in their order."""
-        return tuple(map(work, items) if self.executor is None else self.executor.map(work, items))
+    def map(self, work: Callable[[_Item], _Made], items: Iterable[_Item]) -> Iterator[_Made]:
+        """What is made of each item, in their order and one by one: a large one is put away before the next."""
+        return map(work, items) if self.executor is None else self.executor.map(work, items)

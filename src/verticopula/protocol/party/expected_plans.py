@@ -32,12 +32,12 @@ class ExpectedPlans:
         proposal : what everybody consented to, with digests of all masks
         evidence : margins and masks, which are those of the proposal
         """
-        follows_from = fingerprint((proposal, evidence.margins))
-        if self._last[0] != follows_from:
+        follows_from, last = fingerprint((proposal, evidence.margins)), self._last  # another thread may change it
+        if last[0] != follows_from:
             known = {party.name: mask for party, mask in zip(federation.parties, evidence.known, strict=True)}
             budget, rows_agreed = strict_budget_of(federation, proposal), are_rows_agreed(proposal.alignment)
             replies: dict[str, Reply] = {reply.party: reply for reply in evidence.margins}
             margins = gather_margins(federation, replies, known, budget)
             plan = plan_strict_sums(federation, known, margins, budget, rows_agreed=rows_agreed).sums
-            self._last = follows_from, fingerprint(plan)
-        return self._last[1]
+            self._last = last = follows_from, fingerprint(plan)
+        return last[1]

@@ -125,9 +125,8 @@ class PrintedHandler:
         if isinstance(request, PrintedMarginsRequest):
             margins = self.work.map(lambda query: self.release_margin(request, query), request.queries)
             return PrintedMarginsReply(self.name, tuple(margins))
-        return PrintedRanksReply(
-            self.name, self.work.map(lambda query: self.rank_column(request, query), request.queries)
-        )
+        ranks = self.work.map(lambda query: self.rank_column(request, query), request.queries)
+        return PrintedRanksReply(self.name, tuple(ranks))
 
     def rank_column(self, request: PrintedRanksRequest, query: PrintedQuery) -> NDArray[np.int64]:
         """Noisy ranks of one column, completed by its history. Implements Eq. (1).

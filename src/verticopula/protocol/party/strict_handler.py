@@ -215,7 +215,8 @@ class StrictHandler:
         """
         self._check_margins_sent(study)
         self._check_plan(plan)
-        rows_agreed = self.consents is None or self._check_computed(self.consents, study, plan, evidence)
+        content = fingerprint(plan)
+        rows_agreed = self.consents is None or self._check_computed(self.consents, study, content, evidence)
         if not count_rows(plan, self.name):
             return  # it knows nobody: nothing of it is opened
         public = self._sums_handler(study).handle(SumsKeyRequest(study, STRICT.name))
@@ -231,7 +232,7 @@ class StrictHandler:
             entries.append(pricing.tables(known, block[1], person[1], joint=fingerprint((study, digest, "tables"))))
         if block[2] > 0.0:
             entries.append(pricing.selection(known, block[2]))
-        key = fingerprint((self.name, study, plan, public))
+        key = fingerprint((self.name, study, content, public))
         self.control.record(STRICT.name, entries, key, once=self.made.is_durable)
 
     def _check_limits(
@@ -259,10 +260,8 @@ class StrictHandler:
         if plan.pattern_of.size != self._table.n_subjects:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums is about another cohort")
 
-    def _check_computed(
-        self, consents: StudyConsents, study: str, plan: SumsPlan, evidence: PlanEvidence | None
-    ) -> bool:
-        """Whether rows were agreed on; ProtocolError unless the party computes this plan itself.
+    def _check_computed(self, consents: StudyConsents, study: str, plan: str, evidence: PlanEvidence | None) -> bool:
+        """Whether rows were agreed on; ProtocolError unless the party computes the plan of this digest itself.
 
         From its own federation file, the masks and margins that their parties signed, and the proposal that everybody
         consented to.
@@ -270,7 +269,7 @@ class StrictHandler:
         if evidence is None:
             raise ProtocolError(f"party {self.name!r}: the plan of secure sums came without masks and margins")
         proposal = consents.check_evidence(study, evidence)
-        if fingerprint(plan) != self.membership.plans.digest(consents.federation, proposal, evidence):
+        if plan != self.membership.plans.digest(consents.federation, proposal, evidence):
             raise ProtocolError(
                 f"party {self.name!r}: the plan of secure sums is not the one that follows from masks, "
                 "margins and budget (all parties and the coordinator need the same version of verticopula)"
