@@ -259,7 +259,7 @@ def _lacks_people(request: SumsShareRequest) -> SumsShareRequest:
     """The right party knows one person less than it said."""
     assert request.evidence is not None
     known = [mask.copy() for mask in request.evidence.known]
-    known[2][7] = not known[2][7]
+    known[2][0] ^= 1  # the bit of the eighth person
     return replace(request, evidence=replace(request.evidence, known=tuple(known)))
 
 

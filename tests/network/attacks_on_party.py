@@ -338,14 +338,14 @@ def _evidence(change: Callable[[PlanEvidence], PlanEvidence]) -> Callable[[Scene
             accomplice_margins(scene, proposal, "middle", [8]),
             accomplice_margins(scene, proposal, "right", [3, 8]),
         ]
-        return change(PlanEvidence((np.ones(120, dtype=bool),) * 3, (own, *others)))
+        return change(PlanEvidence.of((np.ones(120, dtype=bool),) * 3, (own, *others)))
 
     return make
 
 
 def _first_half(known: tuple[np.ndarray[Any, Any], ...]) -> tuple[np.ndarray[Any, Any], ...]:
     hidden = known[2].copy()
-    hidden[60:] = False
+    hidden[7:] = 0
     return (*known[:2], hidden)
 
 

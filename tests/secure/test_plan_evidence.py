@@ -108,7 +108,14 @@ def another_mask(way: Lying, asked: SumsShareRequest) -> SumsShareRequest:
     assert asked.evidence is not None
     known = list(asked.evidence.known)
     known[MIDDLE] = known[MIDDLE].copy()
-    known[MIDDLE][3] = ~known[MIDDLE][3]
+    known[MIDDLE][0] ^= 1  # one person's bit
+    return replace(asked, evidence=replace(asked.evidence, known=tuple(known)))
+
+
+def longer_mask(way: Lying, asked: SumsShareRequest) -> SumsShareRequest:
+    assert asked.evidence is not None
+    known = list(asked.evidence.known)
+    known[MIDDLE] = np.append(known[MIDDLE], np.uint8(255))
     return replace(asked, evidence=replace(asked.evidence, known=tuple(known)))
 
 
@@ -155,6 +162,7 @@ def margins_of_another_study(way: Lying, asked: SumsShareRequest) -> SumsShareRe
         (with_plan(lambda plan: replace(plan, several_rows=True)), "not the one that follows"),
         (without_evidence, "came without masks and margins"),
         (another_mask, "the mask of 'middle' is not the one it signed"),
+        (longer_mask, "the mask of 'middle' is not the one it signed"),
         (fewer_masks, "masks or margins of a party are missing"),
         (other_margins, "the margins of 'middle' are not signed by it"),
         (margins_of_another_study, "the margins of 'middle' are not signed by it"),
@@ -176,6 +184,7 @@ def margins_of_another_study(way: Lying, asked: SumsShareRequest) -> SumsShareRe
         "rows",
         "no evidence",
         "mask",
+        "longer mask",
         "fewer masks",
         "margins",
         "another study",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,11 +45,22 @@ class GaussianMarginsReply:
 class PlanEvidence:
     """What the plan of secure sums follows from, party by party: whom it knows, and margins as it signed them.
 
-    `known` : (N,) for every party
+    `known` : for every party (N / 8,) bytes with a bit for each subject; masks of many parties are as large as a table
     """
 
-    known: tuple[NDArray[np.bool_], ...]
+    known: tuple[NDArray[np.uint8], ...]
     margins: tuple[GaussianMarginsReply, ...]
+
+    @classmethod
+    def of(cls, known: Iterable[NDArray[np.bool_]], margins: Iterable[GaussianMarginsReply]) -> PlanEvidence:
+        """Of masks (N,) and margins, in the order of the parties."""
+        return cls(tuple(np.packbits(mask) for mask in known), tuple(margins))
+
+    def mask(self, place: int, n_subjects: int) -> NDArray[np.bool_] | None:
+        """(N,) whom a party knows; None where there are not as many bits as subjects."""
+        if self.known[place].shape != (-(-n_subjects // 8),):
+            return None
+        return np.unpackbits(self.known[place], count=n_subjects).view(np.bool_)
 
 
 # ---- secure sums -----------------------------------------------------------------------------------

@@ -154,10 +154,8 @@ def open_all(
     }
     known = {party.name: observed[ColumnKey(party.name, party.columns[0].name)] for party in federation.parties}
     margins = gather_margins(federation, replies, known, budget)
-    evidence = PlanEvidence(
-        tuple(known.values()),
-        tuple(reply for p in federation.parties if isinstance(reply := replies[p.name], GaussianMarginsReply)),
-    )
+    sent = (reply for p in federation.parties if isinstance(reply := replies[p.name], GaussianMarginsReply))
+    evidence = PlanEvidence.of(known.values(), sent)
     progress("secure sums", 2, 4)
     plan = plan_strict_sums(federation, known, margins, budget, rows_agreed=are_rows_agreed(context.alignment))
     chosen: list[ChosenTables] = []

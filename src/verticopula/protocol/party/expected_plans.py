@@ -34,7 +34,11 @@ class ExpectedPlans:
         """
         follows_from, last = fingerprint((proposal, evidence.margins)), self._last  # another thread may change it
         if last[0] != follows_from:
-            known = {party.name: mask for party, mask in zip(federation.parties, evidence.known, strict=True)}
+            known = {
+                party.name: mask
+                for place, party in enumerate(federation.parties)
+                if (mask := evidence.mask(place, proposal.n_subjects)) is not None  # as was checked
+            }
             budget, rows_agreed = strict_budget_of(federation, proposal), are_rows_agreed(proposal.alignment)
             replies: dict[str, Reply] = {reply.party: reply for reply in evidence.margins}
             margins = gather_margins(federation, replies, known, budget)

@@ -261,8 +261,9 @@ class StudyConsents:
         proposal = record.proposal
         if len(evidence.known) != len(proposal.presence) or len(evidence.margins) != len(proposal.presence):
             raise ProtocolError(f"party {self.party!r}: masks or margins of a party are missing")
-        for presence, known, margins in zip(proposal.presence, evidence.known, evidence.margins, strict=True):
-            if known.shape != (proposal.n_subjects,) or mask_digest(known[:, None]) != presence.mask:
+        for place, (presence, margins) in enumerate(zip(proposal.presence, evidence.margins, strict=True)):
+            known = evidence.mask(place, proposal.n_subjects)
+            if known is None or mask_digest(known[:, None]) != presence.mask:
                 raise ProtocolError(f"party {self.party!r}: the mask of {presence.party!r} is not the one it signed")
             message = margins_statement(record.digest, margins)
             signed = self.authenticity.verify(presence.party, message, margins.signature)
