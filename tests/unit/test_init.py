@@ -103,7 +103,7 @@ def test_a_response_that_cannot_be_in_a_study_is_an_error() -> None:
 
 def test_nothing_of_the_cells_is_in_the_file(tables: Path, call: Call) -> None:
     call("init", tables, "--yes")
-    text = Path("federation.toml").read_text("utf-8")
+    text = Path("federation.toml").read_text("utf-8").replace(str(tables), "")  # a folder's name may hold any number
     assert not any(cell in text for cell in ("7071", "1.234", "1234", "12.500", "999", "2019", "2020", "70"))
 
 
