@@ -329,6 +329,7 @@ def _render_fresh(contents: Contents) -> str:
     """The tables' data sets beside others of the same design, by each judge."""
     kept, fresh = by_cell(contents.figures), by_cell(f for own in contents.fresh.values() for f in own)
     rows, summary = [], []
+    shown = [m for m in ("VCDS", "EVCDS", "IEVCDS") if any((m, "bayes") in found for found in fresh.values())]
     for method in OURS:
         for judge in JUDGE_NAMES:
             pairs = [
@@ -347,7 +348,7 @@ def _render_fresh(contents: Contents) -> str:
         model, mechanism, n, epsilon = place
         cells = [
             render_number(own.get((method, "bayes")), judged=False)
-            for method in ("VCDS", "EVCDS", "IEVCDS")
+            for method in shown
             for own in (kept.get((place, metric), {}), found)
         ]
         rows.append((model, mechanism, f"{n:,}", f"{epsilon:g}", *cells))
@@ -360,8 +361,8 @@ def _render_fresh(contents: Contents) -> str:
         summary,
         heads=2,
     )
-    groups = [("", 4), ("VCDS", 2), ("EVCDS", 2), ("IEVCDS", 2)]
-    header = ("model", "blocks", "N", "ε", *("tables'", "fresh") * 3)
+    groups = [("", 4), *((method, 2) for method in shown)]
+    header = ("model", "blocks", "N", "ε", *("tables'", "fresh") * len(shown))
     second = HtmlTable("RMSE by the judge bayes, whose constants were tuned; ours.", header, rows, groups, heads=4)
     return (
         "<p>Constants of the judge <i>bayes</i> were chosen with data sets of these tables in sight "
