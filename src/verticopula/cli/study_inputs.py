@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from verticopula.data.engine_table import EngineTable
     from verticopula.data.synthetic_marks import SyntheticMark
-    from verticopula.data.table_source import LoadedTable, TableSource
+    from verticopula.data.table_source import Held, MarkedTable, TableSource
     from verticopula.data.tables import RawTable
     from verticopula.engine.chunk_engine import ChunkEngine
     from verticopula.privacy.policy import Policy
@@ -193,9 +193,7 @@ def open_party_tables(
 
     if engine is not None:
         return {**_open_engine_tables(study, data, database, engine)}
-    opened = open_sources(_find_sources([party.name for party in study.parties], data, database))
-    say_marks({party: found.mark for party, found in opened.items()})
-    return {party: found.table for party, found in opened.items()}
+    return {**show_marks(open_sources(_find_sources([party.name for party in study.parties], data, database)))}
 
 
 def _find_sources(
@@ -234,7 +232,7 @@ def _open_engine_tables(
     return opened
 
 
-def show_marks(loaded: Mapping[str, LoadedTable]) -> dict[str, pl.DataFrame]:
+def show_marks(loaded: Mapping[str, MarkedTable[Held]]) -> dict[str, Held]:
     """The tables; of those that are marked as synthetic, a word on the screen."""
     say_marks({party: found.mark for party, found in loaded.items()})
     return {party: found.table for party, found in loaded.items()}

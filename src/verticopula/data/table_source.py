@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import polars as pl
 
@@ -30,33 +30,21 @@ from verticopula.data.table_files import (
 from verticopula.errors import Problem, SchemaError, SettingsError
 
 Read = TypeVar("Read")
+Held = TypeVar("Held", bound=pl.DataFrame | ColumnTable, covariant=True)
 
 _MOST_TRIES = 3  # a file that is being written is read again
 
 
 @dataclass(frozen=True)
-class LoadedTable:
-    """A table as it was read, in memory.
+class MarkedTable(Generic[Held]):
+    """A table as it was read or opened.
 
     Attributes
     ----------
     mark : what says that it is synthetic; None where nothing does
     """
 
-    table: pl.DataFrame
-    mark: SyntheticMark | None = None
-
-
-@dataclass(frozen=True)
-class SourceTable:
-    """A table that is read a column at a time where it is large and its file allows it.
-
-    Attributes
-    ----------
-    mark : as `LoadedTable` has it
-    """
-
-    table: pl.DataFrame | ColumnTable
+    table: Held
     mark: SyntheticMark | None = None
 
 
@@ -93,13 +81,13 @@ class TableSource:
         """
         return self.open().table
 
-    def open(self) -> SourceTable:
+    def open(self) -> MarkedTable[pl.DataFrame | ColumnTable]:
         """The same, and what says that it is synthetic."""
         if self._is_plain_file:
             place = Path(str(self.place))
-            return SourceTable(_read_unchanged(place, _open_large), read_file_mark(place))
+            return MarkedTable(_read_unchanged(place, _open_large), read_file_mark(place))
         loaded = self.load()
-        return SourceTable(loaded.table, loaded.mark)
+        return MarkedTable(loaded.table, loaded.mark)
 
     @property
     def _is_plain_file(self) -> bool:
@@ -111,7 +99,7 @@ class TableSource:
             return None
         return _state_of(self.place)
 
-    def load(self) -> LoadedTable:
+    def load(self) -> MarkedTable[pl.DataFrame]:
         """The whole table, in memory, and what says that it is synthetic."""
         limits = DatabaseLimits(statement=self.timeout)
         text = None if self.query is None else _read_query(self.query)
@@ -123,8 +111,8 @@ class TableSource:
                 raise SchemaError([Problem(self.place.name, "no such file")])
             found = read_file_database(self.place, text, self.table, limits)
         else:
-            return LoadedTable(_read_unchanged(self.place, read_table), read_file_mark(self.place))
-        return LoadedTable(found.table, mark_in_comments(found.comments))
+            return MarkedTable(_read_unchanged(self.place, read_table), read_file_mark(self.place))
+        return MarkedTable(found.table, mark_in_comments(found.comments))
 
 
 def _open_large(path: Path) -> pl.DataFrame | ColumnTable:
@@ -248,7 +236,7 @@ def _is_one_table(path: Path) -> bool:
     return not path.is_dir() or path.suffix.lower() == ".parquet"
 
 
-def load_all(sources: Iterable[TableSource]) -> dict[str, LoadedTable]:
+def load_all(sources: Iterable[TableSource]) -> dict[str, MarkedTable[pl.DataFrame]]:
     """Party -> its table, in memory; SchemaError lists everything that cannot be read.
 
     Parameters
@@ -258,7 +246,7 @@ def load_all(sources: Iterable[TableSource]) -> dict[str, LoadedTable]:
     return _of_each(sources, TableSource.load)
 
 
-def open_sources(sources: Iterable[TableSource]) -> dict[str, SourceTable]:
+def open_sources(sources: Iterable[TableSource]) -> dict[str, MarkedTable[pl.DataFrame | ColumnTable]]:
     """Party -> its table, large ones to be read a column at a time; SchemaError lists everything that cannot be read.
 
     Parameters

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-MESSAGE_VERSION = 6
+MESSAGE_VERSION = 7
