@@ -202,10 +202,10 @@ class RowAlignment:
         priced for that.
         """
         listed = request.hashes
-        if record.alignment == "hash" and not np.array_equal(listed[request.positions], own):
-            raise ProtocolError(f"party {self.party!r}: the cohort's list has other subjects in the places of its rows")
         if count_repeats(listed):
             raise ProtocolError(f"party {self.party!r}: somebody is twice in the cohort's list")
+        if record.alignment == "hash" and not np.array_equal(listed[request.positions], own):
+            raise ProtocolError(f"party {self.party!r}: the cohort's list has other subjects in the places of its rows")
 
     def _check_positions(self, request: PlaceRequest) -> None:
         n, positions, n_rows = request.n_subjects, request.positions, len(self._table.ids)
